@@ -47,10 +47,10 @@ class arena {
   std::size_t size_ = 0;
 };
 
-/// Gives the memory of these bytes back to the kernel, for everybody who maps the arena: they are zero, and
-/// take up none until somebody touches them. Not for what a device or a NIC has registered: that would keep
-/// the pages that it knows.
-/// @returns false where the bytes do not lie in it, or the kernel refuses.
+/// Gives the memory of these bytes back to the kernel, for all processes that map the arena: the bytes are
+/// zero, and take up no memory until they are touched. Memory that a device or a NIC has registered keeps its
+/// pages, so this is not for it.
+/// @returns false where the bytes do not lie in the arena, or the kernel refuses.
 bool give_pages_back(const arena& of, std::size_t offset, std::size_t bytes) noexcept;
 
 }  // namespace mooncaf

@@ -17,7 +17,7 @@ namespace mooncaf {
 struct slot_ref {
   std::uint32_t index = 0;
   std::uint64_t offset = 0;      ///< bytes from the base of the arena: what a remote peer needs
-  std::byte* address = nullptr;  ///< in this process; of a block in pieces the first, as `offset`
+  std::byte* address = nullptr;  ///< in this process; the first piece of a block in pieces, as `offset`
 
   friend bool operator==(const slot_ref&, const slot_ref&) noexcept = default;
 };

@@ -16,8 +16,8 @@
 #include <span>
 #include <string>
 
-#include "runtime/base/result.hpp"
 #include "runtime/base/block_name.hpp"
+#include "runtime/base/result.hpp"
 
 namespace mooncaf {
 

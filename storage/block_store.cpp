@@ -36,6 +36,7 @@ void block_store::forget_if_idle(owner_id owner) {
   owners_.erase(it);
 }
 
+// All slots or none, so that two prompts which each have half of what they need cannot block each other.
 result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
   auto record = obtain(owner, deadline);
   if (!record) return fail(record.error());
@@ -69,6 +70,7 @@ result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t c
   return given;
 }
 
+// A block appears only behind its parent: a prefix with a hole is of no use.
 result<commit_outcome> block_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,
                                            std::uint64_t checksum) {
   if (slot >= records_.size() || !owner || records_[slot].owner != owner) {
@@ -122,7 +124,7 @@ void block_store::detach(owner_record& owner, std::uint32_t slot) {
   records_[slot].owner = {};
 }
 
-/// Gives up one slot of a live or ended owner, whatever state it is in.
+/// Gives up one slot of an owner, which may have ended, in whatever state the slot is.
 void block_store::let_go(owner_record& owner, std::uint32_t slot) {
   if (owner.fenced) {
     // A published block stays pinned: were it evicted, its slot could be another's while the peer still
@@ -199,7 +201,7 @@ std::vector<owner_id> block_store::expire(time_point now) {
 }
 
 void block_store::fence(owner_id owner) {
-  // Only who holds slots can be written to; a fence for a stranger would stay for ever.
+  // Only an owner of slots can be written to; a fence for any other would stay for ever.
   if (const auto it = owners_.find(owner); it != owners_.end()) it->second.fenced = true;
 }
 
@@ -275,6 +277,8 @@ bool block_store::pin_one(const block_key& key, pin_id into) {
   return true;
 }
 
+// The prompt was used as a whole, at one moment, wherever its blocks lie: so they stay together in the order
+// in which blocks leave.
 result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
                                        std::size_t max_to_promote) {
   auto record = obtain(owner, deadline);
@@ -283,7 +287,7 @@ result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id
   pin_record* pin = nullptr;
   const std::uint64_t now = tree_->next_time();  // one moment for all: the prompt was used as a whole
   std::size_t at = 0;
-  bool all_held = true;  // so far, in memory or on SSD
+  bool all_held = true;  // every block up to here is in memory or on SSD
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto h = tree_->find(keys[i]);
     if (h == prefix_tree::none) break;
@@ -398,6 +402,7 @@ slot_counts block_store::integrity() const noexcept {
   return n;
 }
 
+// Recounts from the slots, without any of the counters that it checks.
 bool block_store::consistent(std::string* why) const {
   const auto wrong = [why](std::string text) {
     if (why) *why = std::move(text);

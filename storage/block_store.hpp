@@ -19,13 +19,13 @@
 
 namespace mooncaf {
 
-/// Who reserves and pins: one attempt at one request, on this node. Never reused after its end. Zero is
-/// nobody.
+/// One attempt at one request, on this node: it reserves and pins. Never reused after its end. Zero is no
+/// owner.
 using owner_id = basic_id<struct owner_tag>;
 
-/// What became of a commit.
+/// How a commit ended.
 enum class commit_outcome : std::uint8_t {
-  published,  ///< everybody finds the block under its key; the committer keeps it pinned until it lets go
+  published,  ///< the block is found under its key; the committer keeps it pinned until it lets go
   duplicate,  ///< the key is in DRAM already; the slot stays the owner's own and is freed when it lets go
   orphan,     ///< the block before it is in no tier, so nobody could ever reach this one; kept as for
               ///< `duplicate`
@@ -62,7 +62,7 @@ struct slot_counts {
   std::size_t pinned = 0;       ///<   cannot be evicted now
   std::size_t private_ = 0;     ///< complete, but a duplicate or an orphan: its owner's alone
   std::size_t quarantined = 0;  ///< given up by its owner while a peer may still write it
-  std::size_t withheld = 0;     ///< nobody's: their memory is used for something else
+  std::size_t withheld = 0;     ///< no owner's: their memory is used for something else
   std::size_t owners = 0;       ///< owners that hold anything
   std::size_t pins = 0;         ///< live pin ids
 
@@ -155,7 +155,7 @@ class block_store {
   void release_all(owner_id owner);
   /// Moves the lease to `deadline`, if later. @returns false for an unknown or ended owner.
   bool renew(owner_id owner, time_point deadline);
-  /// Ends every owner whose deadline lies before `now`. @returns them.
+  /// Ends every owner whose deadline lies before `now`. @returns the owners.
   std::vector<owner_id> expire(time_point now);
 
   /// From now on a peer may write into this owner's slots.
@@ -167,7 +167,7 @@ class block_store {
 
   // ---- published blocks ----
 
-  /// What of `keys` (prompt order) is held; changes nothing.
+  /// The part of `keys` (prompt order) that is held; changes nothing.
   held_prefix match(std::span<const block_key> keys) const noexcept;
   /// Pins the leading DRAM run for `owner`, counts the use of all that leads and is in some tier, and reports
   /// what lies behind the run on SSD.
@@ -215,16 +215,16 @@ class block_store {
   std::size_t free_slots() const noexcept { return slots_.free_count(); }
   prefix_tree& tree() noexcept { return *tree_; }
   const prefix_tree& tree() const noexcept { return *tree_; }
-  /// What is known of a block in memory or on SSD. @pre it is
+  /// A block in memory or on SSD. @pre it is there
   held_block at(prefix_tree::handle h) const noexcept;
-  /// Of a block on SSD, which has come there.
+  /// Notes the checksum of a block that has come to SSD.
   void set_checksum(prefix_tree::handle h, std::uint64_t checksum);
 
   // ---- memory that something else may have ----
 
-  /// Takes so many slots more out of use, evicting as needed by the usual order; what is held, pinned or
-  /// fenced stays. @param spare  slots that are to stay free, if more have to go for that. @returns those
-  /// that were taken, whose bytes nobody wants any more.
+  /// Takes so many slots more out of use, evicting as needed by the usual order; held, pinned and fenced
+  /// slots stay. @param spare  slots that are to stay free, if more have to go for that. @returns the slots
+  /// taken, whose bytes are not needed any more.
   std::vector<std::uint32_t> withhold(std::size_t count, std::size_t spare = 0);
   /// Brings so many back into use, or all that there are.
   void give_back(std::size_t count);
@@ -248,7 +248,8 @@ class block_store {
   struct slot_record {
     state at = state::free;
     std::uint32_t held_at = 0;                       // position in its owner's list
-    owner_id owner;                                  // who reserved or committed it and has not let go
+    owner_id owner;                                  // the owner that reserved or committed it and has not
+                                                     // let go
     prefix_tree::handle handle = prefix_tree::none;  // committed only
   };
   struct owner_record {

@@ -1,6 +1,6 @@
 #pragma once
-// What a full SSD learns about its coldest blocks: which of them others keep, too. Pure, so that a simulator
-// asks what a shard asks. Depends on runtime/base alone.
+// What a full SSD learns about its coldest blocks: which of them other nodes keep, too. Pure, so that a
+// simulator asks what a shard asks. Depends on runtime/base alone.
 
 #include <cstdint>
 #include <span>
@@ -28,8 +28,8 @@ class copy_survey {
   /// given up since.
   /// @param given_up  blocks that the tier has given up since the start.
   std::vector<block_key> next(const prefix_tree::tier& order, std::uint64_t given_up, time_point now);
-  /// What came back: those leaves of `asked`, in their order, that another node keeps. Blocks that are gone
-  /// are ignored.
+  /// The answer: the leaves of `asked`, in their order, that another node keeps. Blocks that are gone are
+  /// ignored.
   static void answer(prefix_tree::tier& order, std::span<const block_key> asked,
                      std::span<const block_key> kept_elsewhere);
 

@@ -45,6 +45,8 @@ std::vector<disk_sample> probe_reads(rocksdb_tier& tier, std::span<const ssd_blo
   return out;
 }
 
+// The file is read back past the page cache, in large pieces and then one page: two sizes tell bandwidth and
+// latency apart.
 std::vector<disk_sample> probe_folder(const std::string& folder, duration limit) {
   std::vector<disk_sample> out;
   const unique_fd file{::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};

@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// One read: so many bytes in so much time.
+/// One read: its bytes and its time.
 struct disk_sample {
   std::uint64_t bytes = 0;
   duration took{};

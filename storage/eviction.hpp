@@ -1,6 +1,6 @@
 #pragma once
-// In which order KV blocks and objects are given up: what there is to choose from. `prefix_tree.hpp` keeps to
-// it for blocks, `objects/eviction_order.hpp` for objects.
+// The orders in which KV blocks and objects can be given up. `prefix_tree.hpp` keeps blocks in such an order,
+// `objects/table/eviction_order.hpp` objects.
 
 #include <cstdint>
 
@@ -13,8 +13,8 @@ enum class eviction_policy : std::uint8_t {
   lru,           ///< least recently used
   lfu,           ///< least frequently used, then least recently; the count is forgotten with the block
   length_aware,  ///< least frequently used, then latest in its request, then least recently
-  /// What is least likely to be wanted again for the recomputing that a byte of it saves. Of objects alone: a
-  /// block's cost is not told.
+  /// The object that is least likely to be wanted again, for the recomputing that a byte of it saves. For
+  /// objects alone: a block's cost is not told.
   cost_aware,
 };
 
@@ -29,10 +29,11 @@ struct eviction_options {
   /// A block with a resident child is never a victim, so that a prefix never gets a hole. Off only to
   /// compare.
   bool leaf_first = true;
-  /// What comes again (`copy_kind`) is given up before what is here alone. Off only to compare.
+  /// Blocks that come again (`copy_kind`) are given up before blocks that are here alone. Off only to
+  /// compare.
   bool copies_first = true;
-  /// What lies elsewhere, too, goes as if it had not been used for so many times as long (least frequently
-  /// used first: as if it had been used so many times less often). 1: it makes no difference.
+  /// A block that lies elsewhere, too, goes as if it had not been used for so many times as long (least
+  /// frequently used first: as if it had been used so many times less often). 1: it makes no difference.
   std::uint32_t copy_age = 4;
 };
 

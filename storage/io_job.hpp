@@ -14,7 +14,7 @@
 
 namespace mooncaf {
 
-/// Names who waits for blocks from SSD.
+/// Names a request that waits for blocks from SSD.
 using ticket_id = basic_id<struct ticket_tag>;
 
 /// One block to move between a slot and the SSD. The slot belongs to the job until its result is handed back.
@@ -33,9 +33,9 @@ struct io_result {
   bool ok() const noexcept { return failure.code == ec::none; }
 };
 
-/// Told, on the I/O thread, how many leading parts of all blocks of a load are in their slots; with the last
-/// one all is verified. Nothing: a block cannot be read, and no more will be told. Returns whether the rest
-/// is still wanted; if not, it is not read, and its jobs fail as `ec::cancelled`.
+/// Called on the I/O thread with how many leading parts of all blocks of a load are in their slots; with the
+/// last one all is verified. Called with nothing if a block cannot be read, and then no more. Returns whether
+/// the rest is still wanted; if not, it is not read, and its jobs fail as `ec::cancelled`.
 using load_progress = std::function<bool(ticket_id load, std::optional<std::uint32_t> parts)>;
 
 /// Executes jobs in order, neighbours of one kind (and load) together: one write batch, several reads in

@@ -7,7 +7,7 @@ std::uint64_t memory_boundary::slab_for(std::uint64_t shared) noexcept {
   return std::clamp(shared / 64 / page * page, page, longest);
 }
 
-/// Whether a slab should go from one to the other, who needs it.
+/// Whether the giver should give a slab to the other side, which needs one.
 bool memory_boundary::gives(side giver, const boundary_report& from,
                             const boundary_report& to) const noexcept {
   constexpr double colder_by = 1.1;

@@ -10,12 +10,13 @@
 
 namespace mooncaf {
 
-/// What one of the two says of itself.
+/// What one of the two sides reports of itself.
 struct boundary_report {
-  std::uint64_t withheld_bytes = 0;  ///< of the shared memory: what it does without, its pages given back
-  std::uint64_t bytes = 0;           ///< that it has, its own and of the shared
-  std::uint64_t idle_bytes = 0;      ///< of these: what it could do without and give up nothing
-  std::uint64_t taken_bytes = 0;     ///< that came to it, since some time: whether it goes on filling
+  std::uint64_t withheld_bytes = 0;  ///< of the shared memory: what the side does without, its pages given
+                                     ///< back
+  std::uint64_t bytes = 0;           ///< memory that the side has, its own and its part of the shared
+  std::uint64_t idle_bytes = 0;      ///< the part of these that it could do without and give up nothing
+  std::uint64_t taken_bytes = 0;     ///< what came to it since some time: shows whether it goes on filling
   std::optional<duration> coldest;   ///< since the last use of what would go next; nothing: nothing may go
 };
 
@@ -38,17 +39,17 @@ struct boundary_report {
 class memory_boundary {
  public:
   enum class side : std::uint8_t { blocks, objects };
-  /// Until what was asked of a giver is withheld, before it is forgone.
+  /// For so long a giver may take to withhold what was asked for; then it is forgone.
   static constexpr duration patience = std::chrono::seconds(10);
   static constexpr duration turn_min = std::chrono::seconds(1), turn_max = std::chrono::seconds(64);
 
-  /// Everything begins with the blocks: who has no objects loses nothing.
+  /// The blocks begin with all of it, so a node without objects loses nothing.
   /// @param shared  bytes that both may have; a multiple of `slab`.
   memory_boundary(std::uint64_t shared, std::uint64_t slab) : shared_(shared), slab_(slab), has_{shared, 0} {}
   /// A slab for memory of this size: 1/64 of it, but 2 to 256 MiB, in pages of 2 MiB.
   static std::uint64_t slab_for(std::uint64_t shared) noexcept;
 
-  /// What the side is to do without. The two never have more than all together.
+  /// Bytes that the side is to do without. The two never have more than all together.
   std::uint64_t withheld_from(side s) const noexcept { return shared_ - has_[at(s)]; }
   std::uint64_t has(side s) const noexcept { return has_[at(s)]; }
   std::uint64_t shared() const noexcept { return shared_; }
@@ -70,8 +71,8 @@ class memory_boundary {
   std::uint64_t shared_, slab_;
   std::uint64_t has_[2];
   std::uint64_t moved_[2] = {0, 0};
-  std::optional<std::uint64_t> taken_[2];  ///< as was said last
-  std::optional<side> giver_;              ///< of the slab on its way
+  std::optional<std::uint64_t> taken_[2];  ///< as the side said last
+  std::optional<side> giver_;              ///< the side that gives the slab on its way
   time_point asked_{};
   side towards_ = side::blocks;  ///< went the last slab
   std::uint32_t in_a_row_ = 0;

@@ -10,8 +10,8 @@
 namespace mooncaf {
 
 struct memory_room {
-  std::uint64_t total_bytes = 0;      ///< all there is; a process that touches more is killed
-  std::uint64_t available_bytes = 0;  ///< of it, what can be had now without swapping
+  std::uint64_t total_bytes = 0;      ///< all that there is; a process that touches more is killed
+  std::uint64_t available_bytes = 0;  ///< the part that can be had now without swapping
   std::string limited_by;             ///< "the machine", or the cgroup's folder
 };
 

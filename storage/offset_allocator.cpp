@@ -81,7 +81,7 @@ std::optional<offset_allocator::extent> offset_allocator::claim(std::uint64_t of
   return extent{offset, at};
 }
 
-/// What a part has beyond so many grains becomes a free one behind it.
+/// The grains of a part beyond the first so many become a free part behind it.
 void offset_allocator::split(std::uint32_t index, std::uint64_t grains) {
   if (parts_[index].grains == grains) return;
   const auto rest = new_part();  // may move the parts

@@ -31,8 +31,8 @@ class offset_allocator {
   /// @param bytes  not zero; rounded up to whole grains. @returns nothing if no free run is found: one that
   /// is at most a sixteenth longer may be overlooked. @cost O(1)
   std::optional<extent> allocate(std::uint64_t bytes);
-  /// A part at a place that is given, behind all that was ever handed out: how a span is filled again that
-  /// somebody else had divided. @returns nothing if it is not free, or part of it lies outside. @cost O(1)
+  /// A part at a given place, behind all that was ever handed out: how a span is filled again that an earlier
+  /// allocator had divided. @returns nothing if the place is not free, or part of it lies outside. @cost O(1)
   std::optional<extent> claim(std::uint64_t offset, std::uint64_t bytes);
   /// @param handle  of an extent that was handed out and not released since. @cost O(1)
   void release(std::uint32_t handle);

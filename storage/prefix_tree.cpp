@@ -5,7 +5,7 @@
 namespace mooncaf {
 namespace {
 
-/// Where news say that a block is.
+/// The tier that events name as the block's.
 storage_tier first_of(tier_set s) {
   using enum storage_tier;
   return s.has(dram) ? dram : s.has(ssd) ? ssd : device;
@@ -67,7 +67,8 @@ void prefix_tree::set_shown(handle h, storage_tier t, bool value) {
   auto& changing = in(t);
   const auto before = shown(n), after = before.with(t, value);
   if (before == after) return;
-  if (before.empty() && !watched_.has(t) && !told_.has(t)) {  // as most are: in one tier, and nobody asks
+  if (before.empty() && !watched_.has(t) && !told_.has(t)) {  // the usual case: a block in one tier, and no
+                                                              // listener
     n.shown = after.bits() & 7u;
     ++changing.shown_;
     return changing.count_unwritten(n, 1);
@@ -87,7 +88,7 @@ void prefix_tree::set_shown(handle h, storage_tier t, bool value) {
   if (told_.has(t)) tell_change(h, before, after, t);
 }
 
-/// Where it was a copy that comes again, or becomes one, its place in the order is another.
+/// A block that becomes a copy which comes again, or stops being one, has another place in the order.
 void prefix_tree::show_watched(handle h, tier_set after) {
   node& n = nodes_[h];
   const auto before = shown(n);
@@ -138,8 +139,9 @@ prefix_tree::handle prefix_tree::tier::parent_for(const block_key& key) {
   return tree_->node_for(key);
 }
 
-/// All but telling the victims of the new block itself, which may get a child at once, and of its parent.
-/// @param parent  if the block is nowhere yet.
+/// All of an insertion but telling the victim heaps about the new block, which may get a child at once, and
+/// about its parent.
+/// @param parent  needed if the block is in no tier yet.
 void prefix_tree::tier::enter(handle h, handle parent, std::uint32_t depth, std::uint64_t now) {
   node& n = tree_->nodes_[h];
   if (n.here != 0) {

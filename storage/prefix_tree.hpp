@@ -22,7 +22,7 @@
 
 namespace mooncaf {
 
-/// Which place a tier has in arrays and sets of them.
+/// The place of a tier in arrays and sets of tiers.
 constexpr std::size_t place_of(storage_tier t) noexcept { return static_cast<std::size_t>(t) - 1; }
 
 /// Some of the tiers.
@@ -38,7 +38,7 @@ class tier_set {
   constexpr tier_set with(storage_tier t, bool in) const noexcept {
     return of_bits(in ? bits_ | bit(t) : bits_ & ~bit(t));
   }
-  /// One bit for each.
+  /// One bit for each tier.
   constexpr std::uint32_t bits() const noexcept { return bits_; }
   static constexpr tier_set of_bits(std::uint32_t bits) noexcept {
     tier_set out;
@@ -93,11 +93,11 @@ class prefix_tree {
   const tier& in(storage_tier t) const noexcept { return tiers_[place_of(t)]; }
   bool is_open(storage_tier t) const noexcept { return opened_.has(t); }
 
-  /// What is known of the block, wherever it is, or of the one that follows it.
+  /// The block, wherever it is; also one that is in no tier and whose child is.
   handle find(const block_key& key) const noexcept {
     return index_.find(key, [this](handle h) -> const block_key& { return nodes_[h].key; });
   }
-  /// Tiers in which everybody may find it.
+  /// Tiers in which the block can be found.
   tier_set shown(handle h) const noexcept { return shown(nodes_[h]); }
   bool shown(handle h, storage_tier t) const noexcept { return shown(h).has(t); }
   bool shown(const block_key& key, storage_tier t) const noexcept {
@@ -124,17 +124,17 @@ class prefix_tree {
     ++nodes_[h].uses;
     keep_warm(h, now);
   }
-  /// It is in use still at `now`, which is no further use.
+  /// The block is still in use at `now`, which is no further use.
   void keep_warm(handle h, std::uint64_t now);
 
-  /// Time in which uses are counted, which no clock shows: that of the latest one.
+  /// The time in which uses are counted: it is no clock's, but that of the latest use.
   std::uint64_t time() const noexcept { return time_; }
   /// @returns one that is later than all before.
   std::uint64_t next_time() noexcept { return ++time_; }
 
   /// From now on changes in these tiers are told.
-  /// @param pending_max  kept for `drain_events`; when nobody drains, all are dropped and the gap in the
-  ///                     sequence tells the reader.
+  /// @param pending_max  kept for `drain_events`; beyond it all are dropped, and the gap in the sequence
+  /// tells the reader.
   void tell(tier_set of, std::size_t pending_max) {
     told_ = of;
     pending_max_ = pending_max;
@@ -158,9 +158,9 @@ class prefix_tree {
  private:
   static constexpr std::size_t tier_count = 3;
 
-  /// What one tier knows of a block.
+  /// A block as one tier has it.
   struct share {
-    std::uint32_t children = 0;  ///< of it, in this tier
+    std::uint32_t children = 0;  ///< in this tier
     std::uint32_t pins : 30 = 0;
     std::uint32_t written : 1 = 0;    ///< a tier below has it, had it, or will
     std::uint32_t elsewhere : 1 = 0;  ///< other nodes keep it, too
@@ -174,7 +174,7 @@ class prefix_tree {
     std::uint32_t here : 3 = 0;   // a bit for each tier
     std::uint32_t shown : 3 = 0;  // likewise
     std::uint32_t uses = 0;
-    std::uint32_t tag = 0;  // of its key
+    std::uint32_t tag = 0;  // of the block's key
     std::array<share, tier_count> in;
 
     bool wanted() const noexcept { return (here | in[0].children | in[1].children | in[2].children) != 0; }
@@ -206,10 +206,10 @@ class prefix_tree {
     handle insert(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
     /// Adds the blocks of a prompt from `from` on, in order, as `insert` of each would.
     void insert(std::span<const block_key> prompt, std::uint32_t from, std::uint64_t now);
-    /// Adds one that nobody may find here yet. @pre it is not here
+    /// Adds a block that cannot be found here yet. @pre it is not here
     handle insert_hidden(const block_key& key, const block_key& parent, std::uint32_t depth,
                          std::uint64_t now);
-    /// Everybody may find it here from now on.
+    /// The block can be found here from now on.
     void show(handle h) { tree_->set_shown(h, which_, true); }
     bool shown(handle h) const noexcept { return (tree_->nodes_[h].shown >> at_ & 1) != 0; }
     handle find(const block_key& key) const noexcept {
@@ -233,11 +233,11 @@ class prefix_tree {
     /// Takes all out.
     void clear();
 
-    /// Of a tier that may be alone with what it holds: whether a tier below it has the block, had it, or gets
-    /// it. A tier below that lets go of it since this one gives it back forgets so.
+    /// For a tier whose blocks may be nowhere else: whether a tier below has the block, had it, or gets it. A
+    /// tier below that lets go of a block because this one gives it back forgets it.
     bool written(handle h) const noexcept { return mine(h).written != 0; }
     void set_written(handle h, bool value);
-    /// Those that are shown and not written; of these, those without pins.
+    /// Blocks that are shown and not written; below, those without pins.
     std::size_t unwritten() const noexcept { return unwritten_; }
     std::size_t unwritten_idle() const noexcept { return unwritten_idle_; }
 
@@ -252,8 +252,8 @@ class prefix_tree {
       return rank_of(tree_->nodes_[victims_.front()]) < rank_of(tree_->nodes_[spare_.front()]);
     }
     /// Goes over `steps` blocks from `cursor` on, which moves to where it stopped, `none` at the end, and
-    /// calls `visit(handle)` for those of them that may be given up and are so cold that it matters whether
-    /// they lie elsewhere, too.
+    /// calls `visit(handle)` for blocks that may be given up and are so cold that it matters whether they lie
+    /// elsewhere, too.
     template <class F>
     void visit_cold(handle& cursor, std::size_t steps, F&& visit) const {
       const auto coldest = latest_use_ - std::min(latest_use_, oldest_use());
@@ -274,7 +274,7 @@ class prefix_tree {
     }
     bool here(handle h) const noexcept { return here(tree_->nodes_[h]); }
     std::uint32_t pins(handle h) const noexcept { return mine(h).pins; }
-    /// Blocks here whose parent it is, whether or not it is here itself.
+    /// Children of the block in this tier, whether or not the block itself is here.
     std::uint32_t children(handle h) const noexcept { return mine(h).children; }
 
     std::size_t size() const noexcept { return size_; }
@@ -316,7 +316,7 @@ class prefix_tree {
     const victim_heap& heap_of(const node& n) const noexcept {
       return n.in[at_].elsewhere ? spare_ : victims_;
     }
-    /// Of the coldest in either heap.
+    /// Whether the coldest block of `spare_` goes before that of the other heap.
     bool spare_goes_first() const noexcept;
     std::uint64_t oldest_use() const noexcept;
     handle parent_for(const block_key& key);
@@ -327,7 +327,7 @@ class prefix_tree {
       unwritten_ += static_cast<std::size_t>(change);
       if (n.in[at_].pins == 0) unwritten_idle_ += static_cast<std::size_t>(change);
     }
-    /// It is here, and its use was at `n.used`.
+    /// The block is here, and its use was at `n.used`.
     void warmed(handle h, const node& n) {
       latest_use_ = std::max(latest_use_, n.used);
       // A use only ever makes a block worth more.
@@ -354,7 +354,7 @@ class prefix_tree {
     eviction_options options_;
     tier_set gives_back_;
     victim_heap victims_;
-    victim_heap spare_;  // of those that lie elsewhere, too; knows no blocks before there is one
+    victim_heap spare_;  // blocks that lie elsewhere, too; allocated with the first
     bool has_spare_ = false;
     std::uint64_t latest_use_ = 0;
     handle latest_ = none;  // inserted: likely the parent of what comes next

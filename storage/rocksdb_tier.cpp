@@ -119,6 +119,7 @@ listed_block rocksdb_tier::impl::look_up(const block_key& key) const {
   return known;
 }
 
+// The index lives in memory and is rebuilt here, so that a lookup never asks the disk.
 result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
   std::size_t foreign = 0, damaged = 0, older = 0;
   live_bytes = 0;
@@ -137,7 +138,7 @@ result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
     if (!ours || !take_metadata(it->value(), one)) {
       const bool other_version = !record && record.error() == ec::incompatible;
       ++(record && !ours ? foreign : other_version ? older : damaged);
-      // All that begins with its key: its parts, or the one piece of version 1.
+      // The range of everything under this key: its parts, or the one piece of version 1.
       const auto from = it->key().ToString();
       drop.DeleteRange(blocks, from, from + std::string(3, '\xff'));
       drop.Delete(metadata, it->key());
@@ -234,6 +235,7 @@ rdb::Status rocksdb_tier::impl::with_recovery(const Operation& operation) {
   return s;
 }
 
+// A batch is checked as a whole before any of it is written: it is written together or not at all.
 result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   std::uint64_t fresh = 0;
   for (const auto& item : items) {
@@ -252,8 +254,7 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
                                       std::to_string(options.capacity_blocks * options.block_bytes) +
                                       " bytes");
   }
-  // What lies in memory or in the log must still find room as blobs; a database that runs dry cannot even
-  // erase.
+  // Blocks in memory or in the log must still find room as blobs; a database that runs dry cannot even erase.
   std::error_code unknown;
   const auto disk = std::filesystem::space(options.path, unknown);
   const std::uint64_t need = 2 * bytes_of(items) + 6 * options.flush_bytes;
@@ -265,6 +266,7 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   return {};
 }
 
+// One kept batch is filled each time: a fresh one would grow, and copy what it has, again and again.
 rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, bool logged) {
   rdb::WriteOptions how;
   how.disableWAL = !logged;

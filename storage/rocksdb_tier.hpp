@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/result.hpp"
 #include "runtime/base/block_name.hpp"
+#include "runtime/base/result.hpp"
 
 namespace mooncaf {
 
@@ -31,7 +31,7 @@ struct rocksdb_tier_options {
   unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
   /// Blocks gather in memtables of this size (up to four), each becomes one blob file.
   std::size_t flush_bytes = 32u << 20;
-  bool own_process = true;  ///< nobody else's: then its memory is kept as suits the disk
+  bool own_process = true;  ///< the process serves the tier alone: then its memory is kept as suits the disk
   /// Gets one line per noteworthy event (fallbacks, repairs, dropped entries); may be called from any thread.
   std::function<void(std::string_view)> log;
 };
@@ -116,19 +116,19 @@ class rocksdb_tier {
   ///            verified, on one of several threads, in no order.
   std::vector<result<void>> multi_get(std::span<const get_item> blocks,
                                       const std::function<void(std::size_t)>& in = {});
-  /// The same in step: the first part of all blocks, then the second, and so on, for who can use the first
-  /// parts of all before the others are there.
+  /// The same in step: the first part of all blocks, then the second, and so on, for readers that can use the
+  /// first parts before the others are there.
   /// @param in  called on the calling thread with how many leading parts of all blocks are in their buffers;
-  ///            nothing is verified before the last one, and with that all is. Called with nothing, once and
-  ///            as the last, if some block cannot be read; the others are read to their end. Returns whether
-  ///            anybody still wants the rest: if not, it is not read, and every block is `ec::cancelled`.
+  /// nothing is verified before the last one, and with that all is. Called with nothing, once and as the
+  /// last, if some block cannot be read; the others are read to their end. Returns whether the rest is still
+  /// wanted: if not, it is not read, and every block is `ec::cancelled`.
   std::vector<result<void>> read_in_step(std::span<const get_item> blocks,
                                          const std::function<bool(std::optional<std::uint32_t>)>& in);
   /// Unknown keys are ignored.
   result<void> erase(std::span<const block_key> keys);
 
   /// Frees the disk space of erased blocks until files hold at most half a capacity of garbage. `erase` does
-  /// so in small steps, so that nobody has to call this.
+  /// so in small steps, so that this need not be called.
   void collect_garbage();
 
   ssd_stats stats() const;

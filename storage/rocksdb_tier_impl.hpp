@@ -22,7 +22,7 @@
 namespace mooncaf {
 namespace rdb = ROCKSDB_NAMESPACE;
 
-/// What RocksDB said of the tier at `path`.
+/// An error of RocksDB on the tier at `path`, as ours.
 error to_error(const rdb::Status& s, const std::string& path);
 
 struct rocksdb_tier::impl {
@@ -35,11 +35,11 @@ struct rocksdb_tier::impl {
   rdb::WriteBatch scratch;  // kept: fresh memory for every batch costs more than the copy
   reader_pool readers;
   std::deque<std::pair<std::uint32_t, block_key>>
-      by_age;  // writes, oldest first; those overwritten since included
+      by_age;  // writes, oldest first; blocks that were overwritten since included
   std::uint64_t writes = 0;
   unsigned recovery_pause = 0, skip_recoveries = 0;  // see with_recovery
   bool repaired = false;                             // at open
-  std::uint64_t live_bytes = 0;                      // where blocks have any size
+  std::uint64_t live_bytes = 0;                      // counted where blocks have any size
   std::size_t superseded = 0;                        // blobs erased or overwritten since the last compaction
   std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0};
 
@@ -62,7 +62,7 @@ struct rocksdb_tier::impl {
   result<void> load_index(std::vector<listed_block>& found);
   result<void> open_or_repair(std::vector<listed_block>& found);
   bool take_metadata(rdb::Slice value, listed_block& into) const;
-  /// What lies with a live block; its bytes count as `block_bytes` where all have that size.
+  /// The metadata of a live block; its bytes count as `block_bytes` where all have that size.
   listed_block look_up(const block_key& key) const;
   std::uint64_t bytes_held() const {
     return options.any_size ? live_bytes : live.size() * options.block_bytes;
@@ -72,7 +72,7 @@ struct rocksdb_tier::impl {
     for (const auto& item : items) sum += item.bytes.size();
     return sum;
   }
-  /// Of a part of a block that is `bytes` long.
+  /// Length of a part of a block that is `bytes` long.
   std::size_t part_length(std::uint32_t part, std::size_t bytes) const {
     return std::min(parts.length(part), bytes - parts.offset(part));
   }

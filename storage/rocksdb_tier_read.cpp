@@ -13,9 +13,10 @@ namespace mooncaf {
 struct rocksdb_tier::impl::reading {
   error failure;        // once there is one, nothing more is read
   block_record record;  // of the first part
-  XXH3_state_t hash;    // of the bytes so far: nothing is read a second time to be verified
+  XXH3_state_t hash;    // of the bytes so far, so that no byte is read twice to be verified
 };
 
+// Bytes are hashed as they come, so that with the last part the whole block is verified.
 void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, reading& so_far) const {
   if (so_far.failure.code != ec::none) return;
   const auto refuse = [&](ec code, std::string detail) { so_far.failure = {code, std::move(detail)}; };

@@ -1,5 +1,6 @@
 #pragma once
-// The folder of the SSD tier: whose it is, who may read it, and what becomes of files that cannot be opened.
+// The folder of the SSD tier: which process has it, which users may read it, and what becomes of files that
+// cannot be opened.
 
 #include <functional>
 #include <optional>
@@ -18,8 +19,8 @@ result<void> prepare_tier_folder(const std::string& path);
 /// Process that has the tier in this folder open, if another one has.
 std::optional<int> lock_holder(const std::string& path);
 
-/// Moves the tier's files into the folder `damaged` within, where one may look at them, in place of those
-/// that an earlier repair left there. @returns that folder.
+/// Moves the tier's files into the folder `damaged` within, where a person may look at them; files of an
+/// earlier repair there are replaced. @returns that folder.
 /// @error `ec::io_error` with file and reason.
 result<std::string> move_aside(const std::string& path);
 

@@ -6,7 +6,7 @@
 namespace mooncaf {
 namespace {
 
-/// Where blocks are written when they leave the tiers above, those are what gives them back.
+/// The tiers above the SSD that give blocks back to it: those that write blocks when these leave.
 tier_set above_ssd(const tiered_store_options& o) {
   if (!writes_on_eviction(o.write)) return {};
   return tier_set{storage_tier::dram}.with(storage_tier::device, o.device_gives_back);
@@ -34,7 +34,8 @@ void tiered_store::recover(std::span<const ssd_block> found) {
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto* a, const auto* b) { return a->name.depth < b->name.depth; });
   const std::uint64_t now =
-      store_.tree().next_time();  // nobody knows who came last; equal times give up the deeper first
+      store_.tree().next_time();  // the order of last use is not known; of equal times the deeper block goes
+                                  // first
   for (const auto* b : ordered) {
     const auto& name = b->name;
     const auto parent = name.depth == 0 ? std::nullopt : store_.find(name.parent);
@@ -117,6 +118,7 @@ result<commit_outcome> tiered_store::commit(owner_id owner, std::uint32_t slot, 
   return outcome;
 }
 
+// Everything that is in memory is pinned before a slot is taken for a read, lest the read evicts it.
 result<pin_reply> tiered_store::pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
                                     std::size_t max_from_ssd) {
   const auto lock = locked();
@@ -185,7 +187,7 @@ std::vector<ready_pin> tiered_store::take_ready() { return std::exchange(ready_,
 
 // ---- SSD to DRAM ----
 
-/// Lets a ticket wait for a block, starting its read if nobody has.
+/// Lets a ticket wait for a block, and begins its read if none is under way.
 bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::size_t position) {
   const ssd_block block{e.name, e.checksum};
   if (const auto it = promotions_.find(block.name.key); it != promotions_.end()) {
@@ -205,7 +207,7 @@ bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::si
   return true;
 }
 
-/// Queues a read for a ticket. @pre The slot is the disk's, and nobody reads the block yet.
+/// Queues a read for a ticket. @pre the slot is the disk's, and no read of the block is under way.
 void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
   const auto key = job.block.name.key;
   ssd_.pin(ssd_.find(key));
@@ -213,7 +215,7 @@ void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
   promotions_[key].push_back({ticket, position});
 }
 
-/// Of owners that have ended.
+/// Takes queued reads back whose owners have all ended.
 void tiered_store::drop_unwanted_reads() {
   io_.drop_reads([&](const io_job& job) {
     const auto waiting = promotions_.find(job.block.name.key);
@@ -225,7 +227,8 @@ void tiered_store::drop_unwanted_reads() {
   });
 }
 
-/// A load that was given up: who joined it has its block read all the same, into the same slot.
+/// Whether other tickets have joined a load that was given up: then the block is read all the same, into the
+/// same slot.
 bool tiered_store::wanted_by_others(const io_job& job) {
   auto& waiting = promotions_.find(job.block.name.key)->second;
   const auto own = [&](const waiter& w) { return w.ticket == job.load; };
@@ -244,7 +247,7 @@ void tiered_store::finish_read(const io_job& job, const error& failure) {
   ssd_.unpin(ssd_.find(name.key));
   bool published = false;
   if (ok) {
-    // A duplicate is as good: somebody computed the block in the meantime.
+    // A duplicate is as good: the block was computed in the meantime.
     const auto outcome = store_.commit(disk_owner, job.slot.index, name, job.block.checksum);
     published = outcome && *outcome == commit_outcome::published;
     ++stats_.promotions;
@@ -335,6 +338,7 @@ tier_stats tiered_store::ssd_stats() const {
   return now;
 }
 
+// Recounts from jobs, tickets and the tree, without any of the counters that it checks.
 bool tiered_store::consistent(std::string* why) const {
   const auto lock = locked();
   const auto wrong = [why](std::string text) {

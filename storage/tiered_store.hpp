@@ -29,12 +29,12 @@ struct tiered_store_options {
   block_store_options dram;
   bool ssd = false;  ///< false: DRAM alone, and no job is ever made
   eviction_options ssd_eviction;
-  std::uint64_t ssd_capacity_blocks = 0;  ///< blocks kept on SSD; those beyond leave leaf-first
+  std::uint64_t ssd_capacity_blocks = 0;  ///< blocks kept on SSD; beyond it blocks leave leaf-first
   write_policy write = write_policy::write_back;
   std::uint32_t selective_hits = 2;  ///< uses that make a block worth writing (write_through_selective)
   std::size_t max_writes = 64;       ///< blocks queued for or in writing; each keeps its slot pinned
   std::size_t max_reads = 256;       ///< blocks queued for or in reading; each holds a slot
-  /// What the node's device alone holds it writes to memory before it lets go of it.
+  /// Blocks that the node's device alone holds are written to memory before the device lets go of them.
   bool device_gives_back = false;
   /// write_back: free slots to keep ready by evicting ahead, so that a reservation does not have to drop
   /// blocks that were not written yet. 0: a sixteenth of all slots.
@@ -52,7 +52,7 @@ struct ready_pin {
   ticket_id ticket;
   owner_id owner;
   pinned_blocks pinned;        ///< a leading run of the keys asked for; shorter than hoped if a block was bad
-  std::uint32_t from_ssd = 0;  ///< how many of them were read for it
+  std::uint32_t from_ssd = 0;  ///< how many of the blocks were read for it
 };
 
 struct tier_stats {
@@ -64,9 +64,9 @@ struct tier_stats {
   std::uint64_t promotion_failures = 0;  ///< read back bad or not at all: each became a miss
   std::uint64_t promotions_shared = 0;   ///< pins that joined a read under way
   std::uint64_t copies = 0;              ///< blocks on SSD that another node is known to keep
-  std::uint64_t ssd_evictions = 0;       ///< of these
+  std::uint64_t ssd_evictions = 0;       ///< blocks that left the SSD
   std::uint64_t copies_dropped = 0;      ///<   another node keeps
-  std::uint64_t last_copies_kept = 0;    ///<   … and a colder one, which nobody else has, stayed instead
+  std::uint64_t last_copies_kept = 0;    ///<   … and a colder one, which no other node has, stayed instead
   std::size_t jobs_queued = 0;
   std::size_t jobs_running = 0;
   std::size_t reads_pending = 0;  ///< blocks queued for or in reading
@@ -102,7 +102,7 @@ class tiered_store {
   void count_elsewhere(std::size_t blocks) noexcept { store_.count_elsewhere(blocks); }
   void release(owner_id owner, std::span<const std::uint32_t> slots);
   void release(pin_id pin);
-  /// Reads of the owner's that have not begun, and that nobody else waits for, are not begun.
+  /// Reads of the owner's that have not begun are not begun, unless another owner waits for them.
   void release_all(owner_id owner);
   bool renew(owner_id owner, time_point deadline) { return store_.renew(owner, deadline); }
   std::vector<owner_id> expire(time_point now);
@@ -114,8 +114,8 @@ class tiered_store {
 
   /// Pins the leading run of `keys`, reading from SSD what is not in DRAM, as far as slots and queues allow.
   /// The owner's end withdraws a ticket: it is never delivered then.
-  /// @param max_from_ssd  blocks to read at most; 0 pins the DRAM run alone. Whoever priced the fetch says so
-  /// here.
+  /// @param max_from_ssd  blocks to read at most, as the caller has priced the fetch; 0 pins the DRAM run
+  /// alone.
   result<pin_reply> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
                         std::size_t max_from_ssd = ~std::size_t{0});
   /// Reads blocks that are on SSD alone into slots that `owner` reserved, one each, in step: see
@@ -156,11 +156,10 @@ class tiered_store {
 
   // ---- memory that something else may have ----
 
-  /// Sees to it that the blocks do without so many slots, as far as it can now: free ones are taken, and
-  /// blocks leave by the usual order; what is too many comes back into use. What write-back keeps free stays
+  /// Makes the blocks do without so many slots, as far as possible now: free slots are taken, and blocks
+  /// leave by the usual order; slots beyond that come back into use. Slots that write-back keeps free stay
   /// free.
-  /// @param most  slots to take now at most. @returns those that were taken, whose bytes nobody wants any
-  /// more.
+  /// @param most  slots to take now at most. @returns the slots taken, whose bytes are not needed any more.
   std::vector<std::uint32_t> withhold(std::size_t slots, std::size_t most = ~std::size_t{0});
   /// How it stands, in bytes of whole blocks. Ages are known by what `expire` was told.
   boundary_report boundary() const;
@@ -175,7 +174,7 @@ class tiered_store {
   tier_stats ssd_stats() const;
   /// Jobs, tickets and promotions included. @param why  gets the first contradiction.
   bool consistent(std::string* why = nullptr) const;
-  /// The DRAM tier alone, for inspection; whoever shares the tree holds its mutex meanwhile.
+  /// The DRAM tier alone, for inspection; a caller that shares the tree holds its mutex meanwhile.
   const block_store& dram() const noexcept { return store_; }
   prefix_tree& tree() noexcept { return store_.tree(); }
 

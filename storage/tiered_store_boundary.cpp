@@ -1,5 +1,5 @@
-// Memory that blocks have in common with something else: the part of `tiered_store` that does without some of
-// it, and says how cold what is left has become.
+// Memory that blocks share with something else: the part of `tiered_store` that does without some of it, and
+// says how cold the remaining blocks have become.
 
 #include <algorithm>
 

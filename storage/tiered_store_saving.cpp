@@ -87,7 +87,9 @@ void tiered_store::finish_write(const io_job& job, pin_id hold, const error& fai
     ssd_.erase(h);
     queue_erase(name);
     ++stats_.write_failures;
-    if (!ok && writes_on_commit(options_.write)) want_saved(name.key);  // nobody else would come back to it
+    if (!ok && writes_on_commit(options_.write))
+      want_saved(name.key);  // the block would not be offered for
+                             // writing again
   }
   store_.release(hold);
 }
@@ -96,7 +98,7 @@ void tiered_store::finish_write(const io_job& job, pin_id hold, const error& fai
 
 /// Evicts what is on SSD while what is not waits to be written, even if that was used longer ago.
 void tiered_store::make_room_without_loss(std::size_t count) {
-  // Where a block is written after some uses, what was not written is worth less than what was.
+  // Where blocks are written after some uses, a block that was not written is worth less than one that was.
   if (!options_.ssd || options_.write == write_policy::write_through_selective) return;
   pin_id guard;
   for (int guarded = 0; store_.free_slots() < count && guarded < guarded_steps_max;) {
@@ -106,7 +108,7 @@ void tiered_store::make_room_without_loss(std::size_t count) {
       (void)store_.evict_one();
       continue;
     }
-    if (!guard) guard = *store_.open_pin(disk_owner, never);  // who never ends
+    if (!guard) guard = *store_.open_pin(disk_owner, never);  // an owner that never ends
     (void)store_.pin_one(*victim, guard);
     ++guarded;
   }

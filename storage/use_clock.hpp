@@ -33,7 +33,7 @@ class use_clock {
     std::uint64_t time;
     time_point at;
   };
-  /// The one whose neighbours are nearest to each other, for their age.
+  /// Forgets the look whose neighbours are nearest to each other, for their age.
   void forget_one(time_point now) {
     std::size_t least = 1;
     double least_gap = 1;

@@ -19,7 +19,7 @@ struct victim_rank {
 
  private:
   __extension__ using whole_rank = unsigned __int128;
-  // As one number there is no branch between its halves, which nobody could foresee.
+  // One number for both halves: comparing them needs no branch, which the processor could not foresee.
   whole_rank whole() const noexcept { return whole_rank{high} << 64 | low; }
 };
 
@@ -37,7 +37,7 @@ class victim_heap {
 
   /// Brings near where a member is.
   void prefetch(member m) const noexcept { mooncaf::prefetch(&places_[m]); }
-  /// Makes room for members below `count`; those that are there are below it.
+  /// Makes room for members below `count`; members that are in the heap are below it.
   void bound(std::size_t count) { places_.resize(count, nowhere); }
   /// Adds one that is not there.
   void push(member m, victim_rank rank) {
@@ -53,7 +53,7 @@ class victim_heap {
   }
   /// `in`, which is not there, comes where `out` was: near in rank, it hardly moves.
   void replace(member out, member in, victim_rank rank) noexcept { settle(take_place(out), {rank, in}); }
-  /// One that is there goes later than before.
+  /// A member of the heap goes later than before.
   void raise(member m, victim_rank rank) noexcept { sift_down(places_[m], {rank, m}); }
 
   /// For tests. @returns whether `rank_of` each member is what it was added with, and all are in order.

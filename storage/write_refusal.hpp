@@ -17,7 +17,7 @@ class write_refusal {
   bool holds(time_point now) const noexcept { return now < until_; }
   /// Why the last write was refused, until one succeeds.
   const std::optional<error>& reason() const noexcept { return reason_; }
-  /// What became of a write.
+  /// Takes the outcome of a write.
   void note(const error& failure, time_point now) {
     if (failure.code == ec::none) {
       *this = {};

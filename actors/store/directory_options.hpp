@@ -14,10 +14,10 @@ namespace mooncaf::store {
 /// An option of a process of the cluster as `mooncaf store` takes it: without the "store-" before its name.
 /// @param into  where it puts its value; must outlive it.
 cli::argument argument_of(std::string_view declared, options& into);
-/// All that the conductor's directory takes, but for its address.
+/// All arguments that the conductor's directory takes, but for its address.
 std::vector<cli::argument> directory_arguments(options& into);
 
-/// What a directory is started with, but for address and key. Reads the tenants' file.
+/// The options of a directory, but for address and key. Reads the tenants' file.
 /// @error those of `load_tenants`
 result<directory_server_options> directory_settings(const store_options& chosen);
 

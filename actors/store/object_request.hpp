@@ -1,5 +1,5 @@
 #pragma once
-// What stands in a request to the store's HTTP endpoint: pure parsers of what any client may send.
+// Parsers of what a client of the store's HTTP endpoint may send; pure.
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@ namespace mooncaf::store {
 
 /// @returns nothing for a percent sign without two hexadecimal digits behind it.
 std::optional<std::string> percent_decoded(std::string_view text);
-/// What a query says under a name. @returns empty if it is not there; nothing for a percent sign as above.
+/// The value of a name in a query. @returns empty if it is not there; nothing for a percent sign as above.
 std::optional<std::string> query_text(std::string_view query, std::string_view name);
 /// Value of a whole number in a query; nothing if it is not there, or none.
 std::optional<std::uint32_t> query_number(std::string_view query, std::string_view name);

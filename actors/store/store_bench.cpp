@@ -82,10 +82,12 @@ std::optional<figure> copy_alone(std::size_t bytes, std::size_t count, double se
   });
 }
 
+// Puts and gets run in two rounds: the first touches fresh memory, which costs the kernel more than the
+// copy.
 result<json> measure_size(store_client& store, std::size_t bytes, double seconds) {
   const auto now = store.counts();
   if (!now) return fail(now.error());
-  // So few that none has to make way for another.
+  // So few objects that none has to make way for another.
   const auto room = std::min<std::uint64_t>(256 * MiB, now->free_bytes / 2);
   const auto count = std::clamp<std::size_t>(room / bytes, 1, 256);
   std::vector<std::byte> from(bytes, std::byte{1}), to(bytes, std::byte{2});
@@ -98,7 +100,7 @@ result<json> measure_size(store_client& store, std::size_t bytes, double seconds
   clear();
   std::vector<double> took;
   std::size_t written = 0;
-  for (int round = 0; round < 2; ++round) {  // the first touches memory that nobody had before
+  for (int round = 0; round < 2; ++round) {  // the first round touches fresh memory
     if (round > 0) clear();
     took.clear();
     for (written = 0; written < count; ++written) {
@@ -141,6 +143,7 @@ void print_row(const sim::console& io, const char* what, const json& f) {
 
 }  // namespace
 
+// Runs from a client like any other, so the figures include the connection to the directory.
 int measure(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   double seconds = 1;

@@ -73,6 +73,8 @@ std::string readable(std::uint64_t bytes) {
   return text;
 }
 
+// One table of commands serves the dispatch and the help, so neither can name a command that the other
+// lacks.
 int run_command(std::span<const std::string> args, const sim::console& io) {
   struct entry {
     int (*run)(std::span<const std::string>, const sim::console&);

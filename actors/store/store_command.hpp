@@ -40,7 +40,7 @@ std::optional<int> begin(cli::command_line& line, std::span<const std::string> a
 /// A value with its unit: "1.5 GiB".
 std::string readable(std::uint64_t bytes);
 
-/// Where a directory at this port keeps what the next one has to know; empty: nowhere.
+/// The folder where a directory at this port keeps what the next one has to know; empty: none.
 /// @param given  by the user
 std::string state_folder(const std::string& given, std::uint16_t port);
 

@@ -59,7 +59,7 @@ void say(http_responder& out, unsigned status, std::string_view what) {
 
 void say(http_responder& out, store_code code) { say(out, status_of(code), to_string(code)); }
 
-/// Clients of tenants, by their tokens: the directory says whether those are any.
+/// Clients of tenants, by their tokens: the directory says whether a token is a tenant's.
 /// @thread  All functions may be called from any thread.
 class tenant_clients {
  public:
@@ -214,7 +214,7 @@ class store_http::impl {
     if (!range) {
       return out.respond(416, {{"Content-Range", "bytes */" + std::to_string(found.size)}}, {});
     }
-    std::string value(found.size, '\0');  // all of it, so that the checksum can tell
+    std::string value(found.size, '\0');  // the whole object, so that its checksum is compared
     const auto whole = std::as_writable_bytes(std::span{value});
     if (const auto code = store.read(found, {&whole, 1}); code != store_code::ok) return say(out, code);
     note(&http_times::get, begin);

@@ -13,13 +13,13 @@ namespace mooncaf::store {
 struct store_http_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
-  /// Who asks for objects must bring it (Authorization: Bearer …). Empty: nobody is asked, and web pages of
-  /// other machines are refused.
+  /// The token that requests for objects must bring (Authorization: Bearer …). Empty: none is asked for, and
+  /// web pages of other machines are refused.
   std::string token;
   std::string tls_certificate_file, tls_key_file;  ///< PEM, read once; empty: plain HTTP
-  /// Where tenants' tokens are tried, and whose client is asked then; without it those are strangers' words.
+  /// The directory that is asked for tenants' tokens; without it such tokens are refused.
   std::optional<directory_address> tenants_at;
-  std::uint64_t object_bytes_max = 256 * MiB;  ///< of a value, in and out: it is held in memory meanwhile
+  std::uint64_t object_bytes_max = 256 * MiB;  ///< largest value, in and out: it is held in memory meanwhile
 };
 
 /// - `/objects/KEY`: GET (with `Range`), HEAD, PUT (`?replicas=N`), DELETE (`?force=1`); KEY percent-encoded

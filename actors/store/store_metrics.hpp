@@ -1,6 +1,6 @@
 #pragma once
-// The object store's figures for Prometheus: mooncaf's names, and those of Mooncake's master (METRICS.md of
-// storage/objects).
+// The object store's figures for Prometheus: mooncaf's names, and the names of Mooncake's master (METRICS.md
+// of storage/objects).
 
 #include <string>
 #include <vector>

@@ -8,6 +8,7 @@
 
 namespace mooncaf::store {
 
+// This client moves the objects, so it stays until the segment is empty or no object finds room elsewhere.
 int drain_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool undo = false;
@@ -21,7 +22,7 @@ int drain_segment(std::span<const std::string> args, const sim::console& io) {
   line.arguments.push_back(cli::flag("undo", "objects may be placed there again", undo));
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.size() != 1) return complain(io, {ec::invalid_argument, "drain takes a SEGMENT"}, 2);
-  const auto store = common.connect(true);  // what lies there is anybody's
+  const auto store = common.connect(true);  // objects of every tenant lie there
   if (!store) return complain(io, store.error(), 1);
   const auto& segment = line.words[0];
   const auto code = (*store)->drain(segment, !undo);
@@ -40,6 +41,7 @@ int drain_segment(std::span<const std::string> args, const sim::console& io) {
                   1);
 }
 
+// A move carries number and places of the replicas, so one command changes both.
 int place_replicas(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   put_policy policy;

@@ -36,7 +36,7 @@ std::vector<std::string_view> views(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
 }
 
-/// All that comes, if it is no more than `most`: a device or a pipe may never end.
+/// Everything that can be read, if it is no more than `most`: a device or a pipe may never end.
 result<std::string> read_whole(std::istream& from, const std::string& name, std::uint64_t most) {
   constexpr std::size_t step = 1 * MiB;
   std::string bytes;
@@ -65,6 +65,7 @@ void report(const sim::console& io, bool as_json, const std::string& key, std::u
 
 }  // namespace
 
+// The whole value is read first: an object is visible with all its bytes or not at all.
 int put_object(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   put_policy policy;
@@ -108,6 +109,7 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
   return 0;
 }
 
+// The file is written only after the checksum has agreed, so a bad value leaves no file.
 int get_object(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   cli::command_line line{
@@ -140,6 +142,8 @@ int get_object(std::span<const std::string> args, const sim::console& io) {
   return 0;
 }
 
+// Without a key it tells the counts of the whole store, else of each object; text and JSON are made side by
+// side, so that neither lacks a field.
 int stat_objects(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   cli::command_line line{"mooncaf store stat [KEY…] [options]",
@@ -259,6 +263,7 @@ int list_objects(std::span<const std::string> args, const sim::console& io) {
   return 0;
 }
 
+// Keys and an expression exclude each other, lest a mistyped key removes what an expression matches.
 int remove_objects(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool force = false;
@@ -291,6 +296,7 @@ int remove_objects(std::span<const std::string> args, const sim::console& io) {
   return status;
 }
 
+// The parts that shards have of a segment are shown as the one that was mounted.
 int list_segments(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   cli::command_line line{

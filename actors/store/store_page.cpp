@@ -16,6 +16,7 @@ result<store_picture> look_at(store_client& store) {
   return store_picture{*figures, std::move(*segments), std::move(*hottest)};
 }
 
+// One JSON serves the page and `store top`, so both show the same figures.
 nlohmann::json as_json(const store_picture& picture) {
   using nlohmann::json;
   const auto& figures = picture.figures;

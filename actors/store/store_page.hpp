@@ -1,5 +1,6 @@
 #pragma once
-// What `/store/figures` tells the page of the store (`runtime/pages/store.html`) and `mooncaf store top`.
+// The figures of `/store/figures`, for the page of the store (`runtime/pages/store.html`) and `mooncaf store
+// top`.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -13,14 +14,14 @@ namespace mooncaf::store {
 struct store_picture {
   directory_figures figures;
   std::vector<store_wire::mounted_segment> segments;
-  std::vector<store_wire::named_hot_object> hottest;  ///< the first of them
+  std::vector<store_wire::named_hot_object> hottest;  ///< the first ones
 };
 /// @error of the connection
 result<store_picture> look_at(store_client& store);
 
-/// What the page polls: `counts` as of `object_counts`; `times`, how long the directory worked on questions
-/// of each kind; `segments`; `hottest`: key, whose, bytes, replicas in memory, reads a second (decayed).
-/// Bytes that are no UTF-8 are for who writes it down to replace.
+/// The JSON that the page polls: `counts` as of `object_counts`; `times`, how long the directory worked on
+/// questions of each kind; `segments`; `hottest`: key, tenant, bytes, replicas in memory, reads a second
+/// (decayed). Bytes that are no UTF-8 are left for the caller to replace.
 nlohmann::json as_json(const store_picture& picture);
 
 }  // namespace mooncaf::store

@@ -96,6 +96,7 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   return until_stopped("directory", at->host + ":" + std::to_string((*server)->port()));
 }
 
+// Everything that a user can have got wrong is checked before the directory is asked.
 int serve_http(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   store_http_options options;
@@ -143,6 +144,7 @@ int serve_http(std::span<const std::string> args, const sim::console& io) {
   return until_stopped("http", at->host + ":" + std::to_string((*endpoint)->port()));
 }
 
+// Everything that a user can have got wrong is checked before memory is taken; so this is one long list.
 int mount_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::string size = "1GiB", listen = "127.0.0.1:0", advertise,

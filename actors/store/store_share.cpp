@@ -72,6 +72,7 @@ bool store_share::wait(std::unique_lock<std::mutex>& lock, duration pause, const
   return !stopping_ && wanted_ == at;
 }
 
+// A directory may be told later, change, or be away: the segment is mounted in whichever is wanted last.
 void store_share::keep() {
   constexpr duration shortest = std::chrono::milliseconds(50), longest = std::chrono::seconds(2);
   std::unique_lock lock{mutex_};
@@ -110,6 +111,7 @@ void store_share::keep() {
   }
 }
 
+// The directory is asked without the lock, since its answer may take long.
 std::string store_share::metrics_text() {
   std::unique_lock lock{mutex_};
   const auto own = own_;

@@ -1,6 +1,6 @@
 #pragma once
-// What a process of the cluster has to do with the object store: the conductor's carries its directory, a
-// cache's mounts memory to it. The same classes as behind `mooncaf store directory` and `mount`.
+// A process of the cluster as a part of the object store: the conductor's carries its directory, a cache's
+// mounts memory in it. The same classes as behind `mooncaf store directory` and `mount`.
 
 #include <condition_variable>
 #include <cstdint>
@@ -32,7 +32,8 @@ class store_share {
   /// says in the log why it does not.
   /// @param segment  all but the directory's address.
   void mount(segment_mount_options segment);
-  /// For good; nothing that `segment` named is used any more. Whoever shows its figures may still hold this.
+  /// Unmounts for good; nothing that `segment` named is used any more. Threads that show figures may still
+  /// use this.
   void unmount();
   /// Where the directory answers. The segment stays with it when it is told again; another address means
   /// another directory, which gets a segment with fresh memory. Returns at once.

@@ -1,4 +1,4 @@
-// The command that says who has how much.
+// The command that says how much of the store each tenant has.
 
 #include <nlohmann/json.hpp>
 
@@ -6,6 +6,7 @@
 
 namespace mooncaf::store {
 
+// A limit that is not set is shown as none, never as the number that stands for it.
 int list_tenants(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   cli::command_line line{"mooncaf store tenants [options]",

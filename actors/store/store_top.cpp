@@ -24,10 +24,10 @@ struct moment {
   time_point at{};
 };
 
-/// What happened between two looks, in events a second.
+/// Events a second between two looks.
 struct rates {
   double gets = 0, evictions = 0, refused = 0, answers = 0;
-  std::optional<double> hit_rate;  ///< nothing: nobody asked
+  std::optional<double> hit_rate;  ///< nothing: no key was asked for
 };
 
 std::uint64_t answers_of(const directory_figures& f) {
@@ -130,6 +130,7 @@ screen screen_of(bool terminal) {
   return {size.ws_col, size.ws_row};
 }
 
+// Lines are made apart from showing them, so that a pipe and a screen get the same.
 std::vector<std::string> lines_of(const moment& now, const std::optional<rates>& r,
                                   const std::string& where) {
   const auto& c = now.picture.figures.counts;
@@ -165,7 +166,7 @@ std::vector<std::string> lines_of(const moment& now, const std::optional<rates>&
   return all;
 }
 
-/// @param live  the screen is a person's, who sees the last picture alone.
+/// @param live  the screen shows a person the last picture alone.
 void show(std::ostream& out, const std::vector<std::string>& lines, bool live) {
   const auto size = screen_of(live);
   const auto n = size.rows == 0 ? lines.size() : std::min(lines.size(), size.rows - 1);
@@ -177,6 +178,7 @@ void show(std::ostream& out, const std::vector<std::string>& lines, bool live) {
 
 }  // namespace
 
+// A directory that is away for a while is part of what one watches, so it does not end the command.
 int watch_store(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool once = false;

@@ -1,5 +1,5 @@
 #pragma once
-// Who has a part of the store, and how large it may be.
+// The file with the store's tenants: their tokens and quotas.
 
 #include <string>
 #include <string_view>
@@ -15,7 +15,7 @@ namespace mooncaf::store {
 /// @param name  the file's, for errors. @error `ec::invalid_argument` with the file, and the line where there
 /// is one.
 result<std::vector<store_tenant>> parse_tenants(std::string_view text, const std::string& name);
-/// Of a file that only this user, root and at most a group may read. An empty path: no tenants.
+/// Reads a file that only this user, root and at most a group may read. An empty path: no tenants.
 /// @error those of `read_kept_file`
 result<std::vector<store_tenant>> load_tenants(const std::string& path);
 

@@ -17,9 +17,9 @@ namespace {
 constexpr node_id asked_node{1}, asking_node{2};
 constexpr std::uint16_t first_port = 15000, ports = 2000;
 constexpr std::size_t connections_max = 1024, question_bytes_max = 64 * KiB;
-constexpr duration greeting_limit = std::chrono::seconds(10);  ///< who takes longer is shown out
+constexpr duration greeting_limit = std::chrono::seconds(10);  ///< a peer that takes longer is turned away
 
-/// A connection that is waited for, of who asks.
+/// The connection of an engine that asks, with waits.
 class caller {
  public:
   caller(unique_fd fd, time_point until) : fd_(std::move(fd)), until_(until) {}

@@ -1,5 +1,5 @@
 #pragma once
-// What one transfer engine asks another before bytes move: who are you and what memory do you offer. A TCP
+// What one transfer engine asks another before bytes move: its number, and the memory that it offers. A TCP
 // connection for each question, after both sides have proved that they know the secret.
 
 #include <cstdint>

@@ -61,7 +61,7 @@ result<std::unique_ptr<transfer_engine>> transfer_engine::start(transfer_engine_
 
 transfer_engine::~transfer_engine() {
   endpoint_.reset();
-  plane_.reset();  // what is under way ends, and says so, while the rest is still there
+  plane_.reset();  // transfers under way end, and report it, while the rest is still there
 }
 
 // ---- memory
@@ -146,7 +146,7 @@ result<slice> transfer_engine::local_slice(std::uint64_t address, std::uint64_t 
 }
 
 void transfer_engine::unregister(const regions& borrowed) {
-  // Nobody was told of these regions, and their transfer is over: nothing can hold them.
+  // No peer was told of these regions, and their transfer is over, so none is in use.
   for (const auto id : borrowed) static_cast<void>(plane_->unregister_region(id));
 }
 
@@ -250,7 +250,7 @@ result<completion> transfer_engine::attempt(transfer_op op, const std::string& t
 result<void> transfer_engine::move(transfer_op op, const std::string& target,
                                    const std::vector<engine_piece>& pieces, duration limit) {
   error why;
-  for (const bool again : {false, true}) {  // it may have begun anew, or have registered more
+  for (const bool again : {false, true}) {  // the peer may have begun anew, or have registered more
     const auto done = attempt(op, target, pieces, limit, again);
     if (done && done->outcome) return {};
     why = done ? done->outcome.error() : done.error();
@@ -259,6 +259,7 @@ result<void> transfer_engine::move(transfer_op op, const std::string& target,
   return fail(why);
 }
 
+// A transfer whose regions are unknown to the peer is tried again once with the peer's new list.
 result<std::uint64_t> transfer_engine::begin(transfer_op op, const std::string& target,
                                              const std::vector<engine_piece>& pieces, duration limit) {
   error why;

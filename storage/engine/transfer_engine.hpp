@@ -27,7 +27,7 @@
 
 namespace mooncaf {
 
-/// What the engines' key is derived for from the cluster's secret (`cluster_secret::derive`).
+/// Purpose for which the engines' key is derived from the cluster's secret (`cluster_secret::derive`).
 inline constexpr std::string_view engine_key_purpose = "transfer engine v1";
 
 struct transfer_engine_options {
@@ -47,21 +47,20 @@ struct engine_word {
   std::string name, text;
 };
 
-/// @thread  All functions may be called from any thread; those that wait hold no lock meanwhile.
+/// @thread  All functions may be called from any thread; a thread that waits holds no lock meanwhile.
 class transfer_engine {
  public:
   static result<std::unique_ptr<transfer_engine>> start(transfer_engine_options options);
-  ~transfer_engine();  ///< what is under way ends first
+  ~transfer_engine();  ///< waits for transfers under way
 
-  /// Of the endpoint: HOST:PORT is this engine's name.
+  /// The endpoint's port: HOST:PORT is this engine's name.
   std::uint16_t port() const noexcept { return endpoint_->port(); }
 
-  /// Offers memory of this process to whoever knows the secret, and lets it be the local side of transfers.
+  /// Offers memory of this process to peers that know the secret, and lets it be the local side of transfers.
   /// It must stay until it is taken back. @error `ec::already_exists` if it overlaps with what is offered,
   /// `ec::invalid_argument`
   result<void> offer(std::uint64_t address, std::uint64_t bytes);
-  /// @error `ec::not_found` if nothing that was offered begins there; those of
-  /// `data_plane::unregister_region`
+  /// @error `ec::not_found` if no offered memory begins there; those of `data_plane::unregister_region`
   result<void> take_back(std::uint64_t address);
 
   /// A buffer of the engine's own memory, which is offered, and which processes of this host map.
@@ -71,7 +70,7 @@ class transfer_engine {
   result<void> release(std::uint64_t address);
 
   /// Moves the pieces; a failure may leave some of them moved. Waits for the end. Memory of this process that
-  /// is not offered is for the time of the transfer.
+  /// is not offered is registered for the time of the transfer.
   /// @param target  HOST:PORT of an engine. @error `ec::not_found` for addresses that the peer does not
   /// offer, those of `ask_engine` and of transfers.
   result<void> move(transfer_op op, const std::string& target, const std::vector<engine_piece>& pieces,
@@ -86,7 +85,7 @@ class transfer_engine {
   /// Where the first region that the peer offers begins. @error those of `ask_engine`; `ec::not_found` if it
   /// offers none
   result<std::uint64_t> first_address(const std::string& target);
-  /// Whether somebody answers there who knows the secret.
+  /// Whether an engine that knows the secret answers there.
   result<void> probe(const std::string& target);
   /// Gives a word to the program behind that engine.
   result<void> notify(const std::string& target, const engine_word& word);

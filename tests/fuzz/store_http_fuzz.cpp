@@ -1,4 +1,4 @@
-// What a client of the store's door may write where keys, numbers and ranges stand: a range that is followed
+// What a client of the store's HTTP endpoint may write where keys, numbers and ranges stand: a range that is followed
 // lies inside the value and is not empty.
 
 #include <cstdint>

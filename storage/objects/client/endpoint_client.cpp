@@ -19,7 +19,7 @@ constexpr std::size_t chunk_bytes = 128 * KiB;  // is hashed in the cache, while
 
 time_point limit() { return clock_type::now() + progress_limit; }
 
-/// In pieces, so that the limit is on progress and not on the whole.
+/// Moves the bytes in pieces, so that the limit is on progress and not on the whole.
 template <class Byte, class Move>
 result<void> move_all(std::span<Byte> bytes, const Move& move) {
   while (!bytes.empty()) {
@@ -71,8 +71,7 @@ result<unique_fd> endpoint_client::dial(const endpoint_pass& pass) const {
   }
 }
 
-/// @param talk  what is said over the connection; whatever goes wrong with it ends the connection, and one
-/// that was kept is replaced once.
+/// @param talk  the call. Whatever goes wrong with the connection ends it, and a kept one is replaced once.
 template <class Talk>
 result<std::uint64_t> endpoint_client::call(const endpoint_pass& pass, const Talk& talk) {
   for (;;) {
@@ -127,6 +126,7 @@ result<std::uint64_t> endpoint_client::write(const endpoint_pass& pass, std::uin
   });
 }
 
+// Bytes are hashed as they come, while they are still in the cache, and the endpoint's checksum comes last.
 result<std::uint64_t> endpoint_client::read(const endpoint_pass& pass, std::uint64_t offset,
                                             std::span<const std::span<std::byte>> pieces) {
   std::uint64_t total = 0;
@@ -135,7 +135,7 @@ result<std::uint64_t> endpoint_client::read(const endpoint_pass& pass, std::uint
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
     auto piece = pieces.begin();
-    std::size_t used = 0;  // of that piece
+    std::size_t used = 0;  // bytes of that piece
     for (std::uint64_t at = 0; at < total;) {
       const endpoint_wire::request r{endpoint_wire::op::read, offset + at,
                                      std::min<std::uint64_t>(total - at, endpoint_wire::read_bytes_max)};

@@ -1,6 +1,6 @@
 #pragma once
-// A way to a segment through its endpoint: a tenant's, and that of others who read, or want an object looked
-// at, over TCP. The thread that calls talks, and nobody else has to wake for it.
+// Reads and writes at the endpoint of a segment, over TCP: all of a tenant's, and reads and checks of other
+// clients on other hosts. The calling thread does the talking, so no other thread has to be woken for it.
 
 #include <cstdint>
 #include <mutex>

@@ -1,6 +1,6 @@
 // Objects that are given other places: the part of `store_client` that copies them.
 //
-// The new places are reserved first; from then on nobody else can replace the object. It may be removed or
+// The new places are reserved first; from then on no client can replace the object. It may be removed or
 // evicted meanwhile: the directory then refuses to publish the copy.
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace mooncaf {
 using store_wire::op;
 
 std::vector<store_code> store_client::move(std::span<const std::string_view> keys, put_policy policy) {
-  constexpr std::size_t at_once = 64;  // whose room is taken twice meanwhile
+  constexpr std::size_t at_once = 64;  // objects, whose room is taken twice meanwhile
   std::vector<store_code> codes;
   for (std::size_t at = 0; at < keys.size(); at += at_once) {
     const auto part = move_some(keys.subspan(at, std::min(at_once, keys.size() - at)), policy);
@@ -21,6 +21,8 @@ std::vector<store_code> store_client::move(std::span<const std::string_view> key
   return codes;
 }
 
+// Room for all is reserved, and all are published, with one question each; only the bytes go one object
+// after the other.
 std::vector<store_code> store_client::move_some(std::span<const std::string_view> keys, put_policy policy) {
   policy.move = true;
   std::vector<object_outline> outlines;
@@ -55,12 +57,13 @@ std::vector<store_code> store_client::move_some(std::span<const std::string_view
   return codes;
 }
 
+// Clients may write to the segment while it is emptied, so rounds go on as long as they move anything.
 store_client::emptied store_client::empty(const std::string& segment, time_point until,
                                           const std::function<void(std::uint64_t)>& tell) {
   emptied all;
   for (;;) {
     auto here = list({}, store_wire::batch_max, segment);
-    // What its SSD has beside it; a segment without one has nothing under that name.
+    // Objects on the SSD beside the segment; without an SSD there is nothing under that name.
     const auto beside = list({}, store_wire::batch_max, segment + "/ssd");
     here.objects.insert(here.objects.end(), beside.objects.begin(), beside.objects.end());
     std::sort(here.objects.begin(), here.objects.end(),

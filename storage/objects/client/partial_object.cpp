@@ -92,8 +92,8 @@ store_code store_client::write_part(partial_object& object, std::uint64_t at, so
   return store_code::ok;
 }
 
-/// Of bytes that did not come in order it is made of what lies there; each part is looked at after that, so
-/// that nothing which happened to them meanwhile is signed along.
+/// The checksum of bytes that did not come in order is computed from what lies there, and each part's is
+/// compared after that, so that no damage meanwhile is signed along.
 result<std::uint64_t> store_client::sum_to_publish(const partial_object& o) {
   if (o.in_order_) return XXH3_64bits_digest(&o.hash_);
   const auto first = replicas_of(o.places_, o.size_).at(0);
@@ -141,7 +141,7 @@ void store_client::give_up(std::span<const std::shared_ptr<partial_object>> obje
 /// How one call reads parts of an object: from which replicas, and from which no more.
 struct store_client::parts_of_one {
   std::vector<std::vector<replica_place>> read_from, not_from;
-  store_code why = store_code::transfer_failed;  ///< not from those
+  store_code why = store_code::transfer_failed;  ///< if no replica could be read at all
 };
 
 /// Chooses a replica of which all agrees with the checksum, the nearest first. @returns false if there is
@@ -167,8 +167,8 @@ bool store_client::find_sound(object_view& object, parts_of_one& reading) {
   return false;
 }
 
-/// From one replica, or, where that fails or was torn, from another. @returns which of `read_from` it was, if
-/// the code is ok.
+/// Reads from one replica, or, where that fails or was torn, from another. @returns which one of `read_from`,
+/// if the code is ok.
 std::pair<store_code, std::size_t> store_client::read_part(object_view& object, const part_to_read& part,
                                                            parts_of_one& reading) {
   while (find_sound(object, reading)) {
@@ -184,6 +184,7 @@ std::pair<store_code, std::size_t> store_client::read_part(object_view& object, 
   return {reading.why, 0};
 }
 
+// The directory is asked again after copying, because a lease may have ended while parts were read.
 std::vector<store_code> store_client::read_parts(std::span<const std::string_view> keys,
                                                  std::span<object_view> objects,
                                                  std::span<const part_to_read> parts) {
@@ -200,8 +201,8 @@ std::vector<store_code> store_client::read_parts(std::span<const std::string_vie
     if (part.to.empty() || part.at > from.size || part.to.size() > from.size - part.at) continue;
     std::tie(codes[i], read_from[i]) = read_part(from, part, reading[part.object]);
   }
-  // Whoever is still in its places now was so all the time: what leaves them does not come back under a
-  // lease.
+  // A replica that is in its places now was there all the time: under a lease none leaves them and comes
+  // back.
   const auto now = find(keys);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (codes[i] != store_code::ok) continue;

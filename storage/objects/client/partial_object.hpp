@@ -41,8 +41,8 @@ class partial_object {
 
  private:
   friend class store_client;
-  /// Notes that these bytes were written. The checksum is made on the way as long as they come in order; else
-  /// each part has one of its own, against which what lies there is held when the whole one is made of it.
+  /// Notes that these bytes were written. The checksum is computed on the way as long as they come in order;
+  /// else each part has one of its own, which is compared when the whole one is computed.
   void note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces);
   bool complete() const { return written_.size() == 1 && written_.begin()->second == size_; }
 

@@ -15,7 +15,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr std::size_t parts_max = 4;  ///< of one object, under way at once
+constexpr std::size_t parts_max = 4;  ///< parts of one object that are under way at once
 constexpr std::uint64_t part_bytes_max = 2 * MiB;
 /// Less is in the staging memory, and out of it, before it is mounted; so are many pieces.
 constexpr std::uint64_t direct_from = 64 * KiB;
@@ -28,7 +28,8 @@ template <class Byte>
 class cursor {
  public:
   explicit cursor(std::span<const std::span<Byte>> pieces) : pieces_(pieces) {}
-  /// Steps on by `n` bytes. @param use  takes what lies together of them, of which piece, and where in it.
+  /// Steps on by `n` bytes. @param use  takes each run of them that lies together: its piece, and where in
+  /// it.
   template <class Use>
   void each(std::uint64_t n, const Use& use) {
     while (n > 0) {
@@ -58,8 +59,8 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
 
 }  // namespace
 
-/// The caller's memory, known to the transports for as long as its bytes are under way. No peer is told of
-/// it.
+/// The caller's memory, registered with the transports for as long as its bytes are under way. No peer is
+/// told of it.
 class remote_mover::registered {
  public:
   explicit registered(data_plane& plane) : plane_(plane) {}
@@ -70,7 +71,7 @@ class remote_mover::registered {
   template <class Byte>
   result<void> add(std::span<const std::span<Byte>> pieces) {
     for (const auto& p : pieces) {
-      // Of what is written elsewhere transports only read.
+      // Transports only read from memory whose bytes are written elsewhere.
       const std::span<std::byte> bytes{const_cast<std::byte*>(p.data()), p.size()};
       const auto known = bytes.empty() ? result<region_desc>{region_desc{}} : plane_.register_region(bytes);
       if (!known) return fail(known.error());
@@ -123,7 +124,7 @@ result<void> remote_mover::add_peer(const announcement& peer) {
   return plane_->add_peer(peer.address, peer.regions);
 }
 
-/// @param pieces  mounted where that pays. A NIC would have to learn of them, which takes longer than a copy.
+/// @param pieces  registered where that pays. With a NIC it does not: registering takes longer than a copy.
 template <class Byte>
 bool remote_mover::register_pieces(registered& all, std::span<const std::span<Byte>> pieces) const {
   return !has_nic_ && pieces.size() <= direct_pieces_max && size_of(pieces) >= direct_from &&
@@ -148,7 +149,7 @@ void remote_mover::submit(part& p, transfer_op op, node_id peer) {
   plane_->submit(std::move(t), [&p](const completion& c) { p.promise.set_value(c); });
 }
 
-/// The oldest of those under way. @param take  what to do with it, and with how it ended.
+/// Awaits the oldest transfer under way. @param take  is called with it and with how it ended.
 template <class Take>
 void remote_mover::end_one(parts& under_way, const Take& take) {
   const auto p = std::move(under_way.front());
@@ -160,8 +161,8 @@ void remote_mover::end_one(parts& under_way, const Take& take) {
   room_.notify_all();
 }
 
-/// Another one, once there is room for it. Who waits for room in the staging memory holds none: what he held
-/// is what others may be waiting for. @param take  as of `end_one`
+/// Begins another transfer once there is room for it. A thread that waits for room in the staging memory
+/// holds none, since others may wait for that. @param take  as of `end_one`
 template <class Take>
 remote_mover::part& remote_mover::begin(parts& under_way, std::uint64_t bytes, bool staged,
                                         const Take& take) {
@@ -191,7 +192,7 @@ constexpr auto note_outcome = [](const auto& p, const completion& done) {
 
 }  // namespace
 
-/// In parts, from where it lies or from the staging memory.
+/// Writes in parts, from the caller's memory or from the staging memory.
 void remote_mover::write_large(order& o) {
   registered known{*plane_};
   parts under_way;
@@ -246,6 +247,7 @@ void remote_mover::write_small(std::span<order> orders, parts& under_way) {
   submit(p, transfer_op::write, orders.front().to.node);
 }
 
+// Small objects share a transfer: one after the other each would wait for a round trip.
 void remote_mover::write(std::span<order> orders) {
   parts under_way;
   std::vector<std::span<order>> together;
@@ -265,7 +267,8 @@ void remote_mover::write(std::span<order> orders) {
     write_small(together.back(), under_way);
   }
   while (!under_way.empty()) end_one(under_way, note_outcome);
-  // What one of them was refused for is not the others' fault; where nobody answers it is all the same.
+  // A transfer of many orders may be refused for one of them, so each is tried alone; where the peer does not
+  // answer that is of no use.
   const auto refused = [](const order& o) {
     constexpr std::array own{ec::invalid_argument, ec::not_found, ec::corrupt};
     return !o.sum && o.settled && std::ranges::count(own, o.sum.error().code) > 0;
@@ -278,6 +281,7 @@ void remote_mover::write(std::span<order> orders) {
       }
 }
 
+// Parts are hashed in their order while later ones are under way.
 result<std::uint64_t> remote_mover::read(const place& from, std::span<const std::span<std::byte>> pieces) {
   const auto total = size_of(pieces);
   registered own{*plane_};
@@ -288,7 +292,7 @@ result<std::uint64_t> remote_mover::read(const place& from, std::span<const std:
   XXH3_64bits_reset(&hash);
   parts under_way;
   error problem;
-  // Staging memory is mounted to the network: what the reader is told of is what lies in his own.
+  // The network writes into staging memory; the reader is told of bytes in its own memory.
   const auto arrived = [&](const part& p, const completion& done) {
     if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
     if (problem.code != ec::none) return;

@@ -15,14 +15,14 @@ namespace mooncaf {
 
 namespace {
 
-/// Below it the bytes are better off in the caches, where whoever asked for them looks next.
+/// Shorter values are better off in the caches, where their reader looks next.
 constexpr std::size_t stream_from = 256 * KiB;
 
 /// There is another way than an endpoint that cannot be reached, as behind a firewall; how long one tries,
 /// and does not.
 constexpr auto looker_dial_limit = std::chrono::seconds(1);
 constexpr auto looker_rest = std::chrono::minutes(1);
-/// Of an object in pieces, on average: an endpoint's connection is asked for each of them.
+/// Mean length of the pieces of an object from which the endpoint is asked: it takes a question for each.
 constexpr std::uint64_t endpoint_piece_min = 4 * KiB;
 
 std::uint64_t copy_checked(void* to, const void* from, std::size_t n) noexcept {
@@ -68,7 +68,7 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
   return n;
 }
 
-/// Those of a list of spans, as if they were one, from `at` on.
+/// The spans of a list, as if they were one, from `at` on.
 template <class Byte>
 std::vector<std::span<Byte>> cut(std::span<const std::span<Byte>> pieces, std::uint64_t at,
                                  std::uint64_t bytes) {
@@ -155,6 +155,7 @@ result<std::shared_ptr<segment_reach::way>> segment_reach::open(std::uint32_t se
   return w;
 }
 
+// A tenant has the endpoint alone; others try mapped memory, then the data plane.
 void segment_reach::open_way(way& w) {
   constexpr auto limit = std::chrono::seconds(2);
   const auto& s = w.segment;
@@ -237,8 +238,8 @@ result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());
-    // Over TCP whoever wants the bytes asks for them himself: no thread has to be woken in between, at most
-    // the endpoint's. What the endpoint does not know yet, or no more, the data plane reads all the same.
+    // Over TCP the thread that wants the bytes asks for them itself: at most the endpoint's thread has to be
+    // woken. An object that the endpoint does not know (any more) is read over the data plane.
     if (!(*by)->has_nic() && size_of(pieces) / pieces.size() >= endpoint_piece_min) {
       auto sum = ask_looker(**w, [&](endpoint_client& endpoint, const endpoint_pass& pass) {
         return endpoint.read(pass, from.offset, pieces);
@@ -274,7 +275,7 @@ result<std::uint64_t> segment_reach::in_stripes(std::span<const replica_place> p
     return {};
   };
   result<void> outcome;
-  if (is_local(places)) {  // one thread takes what the memory gives
+  if (is_local(places)) {  // one thread takes all that the memory gives
     for (const auto& [segment, some] : by_segment)
       if (outcome) outcome = all_of(some);
   } else {
@@ -333,7 +334,7 @@ result<std::uint64_t> segment_reach::read(std::span<const replica_place> from, t
                                           bool arrived) {
   if (from.size() == 1) return read_one(from.front(), pieces, arrived);
   return in_stripes(from, pieces, [&](const replica_place& place, target_pieces part) {
-    return read_one(place, part, false);  // all of it is looked at afterwards
+    return read_one(place, part, false);  // the caller checks the whole afterwards
   });
 }
 
@@ -360,13 +361,13 @@ result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at)
   return XXH3_64bits_digest(&hash);
 }
 
-/// Visits the endpoint of a segment on another host as one who knows the store's key.
-/// @error `ec::unavailable` where nobody can; those of the endpoint
+/// Calls the endpoint of a segment on another host as a client that knows the store's key.
+/// @error `ec::unavailable` where there is no endpoint to ask; those of the call
 template <class Visit>
 result<std::uint64_t> segment_reach::ask_looker(way& w, const Visit& visit) {
   if (!w.looker || clock_type::now() < w.no_looks_before.load())
     return fail(ec::unavailable, "nobody looks there");
-  // Of no directory in particular: what lets this process in is the store's key.
+  // The store's key lets this process in, whichever directory there is.
   const endpoint_wire::greeting who{~std::uint64_t{0}, std::string{endpoint_wire::everyone}};
   const endpoint_pass pass{who, endpoint_wire::endpoint_key(secret_, who)};
   auto done = visit(*w.looker, pass);
@@ -379,7 +380,7 @@ result<bool> segment_reach::agrees(std::span<const replica_place> replica, std::
   if (replica.size() == 1) {
     const auto w = open(replica.front().segment);
     if (!w) return fail(w.error());
-    if ((*w)->endpoint) {  // it holds parts against the checksum only once it has heard of the publication
+    if ((*w)->endpoint) {  // the endpoint checks parts only once it has heard of the publication
       const auto& at = replica.front();
       const auto sum = patiently([&] { return (*w)->endpoint->look(*pass(), at.offset, at.bytes); });
       if (!sum) return fail(sum.error());

@@ -29,18 +29,18 @@ class segment_reach {
   segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
       : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
 
-  /// From now on segments are reached through their endpoints, as a tenant's client may.
+  /// From now on segments are reached through their endpoints, as a tenant's client has to.
   void authorize(endpoint_pass pass);
-  /// Takes the list of segments as the directory has it now. Those that are not in it are let go after a
-  /// while: a directory that has just begun does not know all yet.
+  /// Takes the list of segments as the directory has it now. Segments that are not in it are let go after a
+  /// while, because a directory that has just begun does not know all yet.
   void learn(std::vector<store_wire::mounted_segment> segments);
   bool knows(std::uint32_t segment) const;
   /// Whether all of a replica lies in memory of this host that may be mapped: a tenant's client maps none.
   bool is_local(std::span<const replica_place> replica) const;
-  /// Of the part of it that is farthest from this host.
+  /// Closeness of the part that is farthest from this host.
   std::size_t closeness_of(std::span<const replica_place> replica) const;
 
-  /// One pass over the bytes of one part; stripes in several segments are moved at once, and looked at
+  /// One pass over the bytes of one part; stripes in several segments are moved at once, and checked
   /// afterwards. @returns xxh3-64 of all.
   /// @param to  a replica, or a part of one, as long as the pieces together.
   /// @param settled  becomes false if bytes of a failed write may still land.
@@ -55,8 +55,8 @@ class segment_reach {
   };
   /// Several at once: small ones travel to another host together.
   void write(std::span<order> orders);
-  /// @param arrived  the checksum is that of the bytes that arrived, whatever happens to those in the segment
-  /// meanwhile; else, where that is faster, of those that were read.
+  /// @param arrived  the checksum is to be that of the bytes that arrived; else it may be, where that is
+  /// faster, that of the bytes that were read.
   result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces, bool arrived = true);
   /// Copies nothing where the segments are mapped. @returns xxh3-64 of the bytes there.
   result<std::uint64_t> checksum(std::span<const replica_place> at);
@@ -79,7 +79,8 @@ class segment_reach {
     std::unique_ptr<mapped_segment> mapped;        ///< or
     std::unique_ptr<endpoint_client> endpoint;     ///< or, if there is neither:
     node_id node;
-    std::unique_ptr<endpoint_client> looker;  ///< of the last: who looks there for us; null: nobody
+    std::unique_ptr<endpoint_client> looker;  ///< beside the mover: the endpoint that checks objects for this
+                                              ///< client; null: none
     std::atomic<time_point> no_looks_before{time_point::min()};  ///< its endpoint could not be reached
     error problem;                                               ///< neither
   };

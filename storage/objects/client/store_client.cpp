@@ -48,8 +48,7 @@ void store_client::reach_all(const std::vector<replica_place>& places) {
   if (auto now = segments()) reach_.learn(std::move(*now));
 }
 
-// ---- put
-// -------------------------------------------------------------------------------------------------------
+// ---- put ----
 
 store_client::written store_client::write(const outgoing_object& item,
                                           const std::vector<replica_place>& places) {
@@ -106,6 +105,7 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
   return codes;
 }
 
+// Every shard is asked about its own objects at once; the answers come back in the caller's order.
 store_client::reservations store_client::reserve(std::span<const object_outline> items,
                                                  const put_policy& policy) {
   reservations all{nullptr, std::vector<reserved>(items.size())};
@@ -199,8 +199,7 @@ void store_client::revoke(const endings& all) {
       }).and_then([&](std::uint64_t number) { return to->wait(number); });
 }
 
-// ---- the rest
-// --------------------------------------------------------------------------------------------------
+// ---- the rest ----
 
 std::vector<std::int32_t> store_client::exists(std::span<const std::string_view> keys) {
   return ask_about<std::int32_t>([this] { return links(); }, {op::exists, {}}, keys,
@@ -253,7 +252,7 @@ store_client::listing store_client::list(std::string_view pattern, std::uint32_t
   return all;
 }
 
-/// Where a holder has come to some shards and not to others yet, those it has come to count.
+/// Where a holder is mounted in some shards and not in others yet, the answer of the former counts.
 store_code store_client::drain(std::string_view segment, bool on) {
   const auto answers = ask_everyone(op::drain, [&](byte_writer& out) {
     out.put_text(segment);

@@ -23,7 +23,7 @@
 
 namespace mooncaf {
 
-/// What the store's key is derived for from the cluster's secret (`cluster_secret::derive`).
+/// Purpose for which the store's key is derived from the cluster's secret (`cluster_secret::derive`).
 inline constexpr std::string_view store_key_purpose = "object store v1";
 
 struct store_client_options {
@@ -51,12 +51,12 @@ struct listed_object {
   std::string key;
   std::uint64_t size = 0;
   std::uint32_t replicas = 0;
-  std::uint32_t on_disk = 0;  ///< of them
+  std::uint32_t on_disk = 0;  ///< replicas among them
 };
 
-/// A connection that breaks is made again by the next call, or, where nobody answers, by one after a pause
-/// that grows to half a second; a call that it broke under answers `directory_unreachable`, and what it was
-/// writing is gone or, where only the last answer was lost, published.
+/// A connection that breaks is made again by the next call, or, where no directory answers, by one after a
+/// pause that grows to half a second. A call that it broke under answers `directory_unreachable`; the object
+/// that it was writing is gone or, where only the last answer was lost, published.
 /// @thread  All functions may be called from any thread.
 class store_client {
  public:
@@ -68,14 +68,14 @@ class store_client {
   /// @returns one code for each: ok, already_exists, no_space, invalid_key, invalid_parameters,
   /// transfer_failed, …
   std::vector<store_code> put(std::span<const outgoing_object> items, const put_policy& policy);
-  /// Where an object that was found is to be copied to; empty: nowhere, it is answered with
-  /// invalid_parameters. Together as long as the object. Must not throw.
+  /// Where an object that was found is to be copied to, spans that are together as long as the object; empty:
+  /// it is not copied, and answered with invalid_parameters. Must not throw.
   using target_of = std::function<std::vector<std::span<std::byte>>(std::size_t item, std::uint64_t size)>;
   /// Finds objects and copies them, each as soon as it is in memory: what lies on SSD alone is read from
   /// there while others are copied. @returns one code for each key, as of `find` and `read`.
   std::vector<store_code> get(std::span<const std::string_view> keys, const target_of& into);
-  /// Where objects are in memory, under a lease. Waits for what is on SSD alone to be read from there; what
-  /// finds no room in memory is no_space. @returns one view for each key.
+  /// Where objects are in memory, under a lease. Waits for objects on SSD alone to be read from there; one
+  /// that finds no room in memory is no_space. @returns one view for each key.
   std::vector<object_view> find(std::span<const std::string_view> keys);
   /// The same without a lease, and not counted as use.
   std::vector<object_view> look(std::span<const std::string_view> keys) {
@@ -88,21 +88,21 @@ class store_client {
 
   // ---- objects that are written or read part by part, as a model's layers come and go
 
-  /// Room for objects; nobody sees them before `finish`.
+  /// Room for objects, which no client sees before `finish`.
   std::vector<begun_object> begin(std::span<const object_outline> items, const put_policy& policy);
   /// Writes a part. @param pieces  lie in the object one after the other, from `at` on.
   /// @returns invalid_parameters for what lies outside the object or comes after its end.
   store_code write_part(partial_object& object, std::uint64_t at, source_pieces pieces);
-  /// Publishes those of which every byte was written; the others are given up, with invalid_parameters.
+  /// Publishes objects of which every byte was written; the others are given up, with invalid_parameters.
   std::vector<store_code> finish(std::span<const std::shared_ptr<partial_object>> objects);
   /// Their room is free again.
   void give_up(std::span<const std::shared_ptr<partial_object>> objects);
-  /// Copies parts of objects that `find` found, and asks afterwards whether they are still where they were.
-  /// The first part of an object has all of the replica looked at, where it lies if that is in one piece: it
-  /// agrees with the checksum. Parts that come from another host are held against what its holder sent. From
-  /// a replica that does not agree, or cannot be read, another one takes over.
-  /// @param objects  one for each key; leased anew. @returns a code for each part; of those that are not ok
-  /// the bytes are undefined.
+  /// Copies parts of objects that `find` found, and asks afterwards whether the objects are still where they
+  /// were. Before the first part of an object is read the whole replica is held against the checksum, where
+  /// it lies if that is in one piece. Parts from another host are held against what its holder sent. From a
+  /// replica that does not agree, or cannot be read, another one takes over.
+  /// @param objects  one for each key; leased anew. @returns a code for each part; where it is not ok the
+  /// bytes are undefined.
   std::vector<store_code> read_parts(std::span<const std::string_view> keys, std::span<object_view> objects,
                                      std::span<const part_to_read> parts);
 
@@ -122,17 +122,18 @@ class store_client {
 
   // ---- where objects lie
 
-  /// Copies objects to other places, where they are the same ones as before, and gives up those where they
-  /// were. `policy` says how often and where; `move` is understood. Nobody else makes way.
+  /// Copies objects to other places, where they are the same ones as before, and gives up the places where
+  /// they were. `policy` says how often and where; `move` is understood. No object makes way.
   /// @returns a code for each: no_space and not_found leave the object as it was.
   std::vector<store_code> move(std::span<const std::string_view> keys, put_policy policy);
-  /// Has those who hold the object copy it, or move its replica from `source`. Known to this directory alone,
-  /// until it ends. @param order  its id is ignored. @returns the code, and the id if that is ok.
+  /// Has a process that holds the object copy it, or move its replica from `source`. This directory alone
+  /// knows the task, until it ends. @param order  its id is ignored. @returns the code, and the id if that is
+  /// ok.
   /// @error not_found, too_many_tasks, invalid_parameters for segments that are not there, or no source.
   std::pair<store_code, task_id> create_task(const task_order& order);
   /// @error task_not_found
   std::pair<store_code, task_view> query_task(const task_id& id);
-  /// By whoever carried it out.
+  /// To be called by the process that carried it out.
   void end_task(const task_id& id, store_code code);
   /// From now on nothing is placed in the segment, or, with `on` false, it is again. The next directory hears
   /// of it from the segment's holder. @error segment_not_found
@@ -141,22 +142,23 @@ class store_client {
     std::uint64_t moved = 0, left = 0;
     store_code code = store_code::ok;  ///< why the last one is left
   };
-  /// Moves what lies in a segment to others, as far as there is room that is free; round after round, as long
-  /// as that was good for something: others may have been writing there. `drain` ends that.
+  /// Moves the objects of a segment to others, as far as there is free room; round after round, as long as
+  /// that moves any, since clients may have been writing there. `drain` ends that.
   /// @param until  then it leaves the rest where it is. @param tell  after each round: how many were moved.
   emptied empty(const std::string& segment, time_point until,
                 const std::function<void(std::uint64_t)>& tell = {});
-  /// Each shard's part of what each process mounts.
+  /// Each shard's part of what each process has mounted.
   result<std::vector<store_wire::mounted_segment>> segments();
-  /// What each process mounts: the same, with all parts of a name as one, under the number of the first.
+  /// The segments that processes have mounted: all shards' parts of a name are one, under the number of the
+  /// first.
   result<std::vector<store_wire::mounted_segment>> mounted();
   result<object_counts> counts();
   result<directory_figures> figures();
-  /// The objects that are read most, the hottest first: everybody's, or a tenant's own.
+  /// The objects that are read most, the hottest first: every tenant's, or a tenant's own.
   result<std::vector<store_wire::named_hot_object>> hottest();
   /// What each tenant has and may have; a tenant's client hears of that one alone.
   result<std::vector<tenant_view>> tenants();
-  /// Whose this client is; empty: nobody's in particular. @error as `connect`
+  /// The tenant of this client; empty: none. @error as `connect`
   result<std::string> tenant();
 
   /// For callers that pipeline questions of their own. @error as `connect`

@@ -8,8 +8,8 @@ namespace mooncaf {
 using store_wire::op;
 
 namespace {
-/// Of the directory's `object_table_options::ahead_for`: what is older may belong to somebody else before it
-/// is written.
+/// Half of the directory's `object_table_options::ahead_for`: older room may be another object's before it is
+/// written.
 constexpr auto good_for = std::chrono::milliseconds(500);
 
 bool has_ties(const object_ties& t) { return !t.group.empty() || !t.parent.empty() || t.cost != 0; }
@@ -81,7 +81,9 @@ store_code store_client::put_next(room_ahead now, std::uint32_t shard, std::uint
   }
   std::lock_guard lock{mutex_};
   auto& had = ahead_in(shard);
-  if (had.ticket == 0) had = std::move(now);  // else that of another thread stays, and this one ends
+  if (had.ticket == 0)
+    had = std::move(now);  // else the room of another thread stays, and this one is given
+                           // back
   return code;
 }
 

@@ -1,4 +1,4 @@
-// What a client is told of the whole store: the part of `store_client` that adds up what its shards say.
+// Figures of the whole store: the part of `store_client` that adds up what the shards say.
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ result<std::vector<Item>> read_lists(const std::vector<directory_link::answer>& 
 
 void nothing(byte_writer&) {}
 
-/// What is unlimited is so in all parts.
+/// A limit that is unlimited is so in every shard.
 void add_limits(tenant_limit& to, const tenant_limit& more) {
   constexpr auto unlimited = ~std::uint64_t{0};
   for (const auto limit : {&tenant_limit::bytes, &tenant_limit::objects, &tenant_limit::disk_bytes})

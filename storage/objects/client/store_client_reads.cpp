@@ -15,7 +15,7 @@ using store_wire::op;
 
 namespace {
 
-/// Well inside a lease: what is copied so soon after the question, nobody has written over meanwhile.
+/// Well inside a lease: bytes that are copied so soon after the question cannot have been written over.
 constexpr auto surely_leased = std::chrono::seconds(5);
 
 std::uint64_t checksum_of(target_pieces pieces) {
@@ -70,8 +70,8 @@ std::vector<object_view> store_client::find(std::span<const std::string_view> ke
   return views;
 }
 
-/// Asks for what lies on SSD alone, one question for each, so many ahead of those that are being copied that
-/// the disk has enough to do, and not so many that they push each other out of memory.
+/// Asks for objects on SSD alone, one question for each, so far ahead of those that are being copied that the
+/// disk has enough to do, and not so far that they push each other out of memory.
 class store_client::loads_ahead {
  public:
   loads_ahead(std::span<const std::string_view> keys, std::span<const object_view> views) {
@@ -133,11 +133,11 @@ class store_client::loads_ahead {
   };
   std::vector<load> all_;
   std::size_t next_ = 0, asked_ = 0;
-  std::uint64_t bytes_ = 0;  ///< of those in between
+  std::uint64_t bytes_ = 0;  ///< of the objects between the two
 };
 
-/// What finds no room in memory because all is leased is asked for again, for as long as others find some,
-/// and a second more.
+/// An object that finds no room in memory because all is leased is asked for again, for as long as others
+/// find some, and a second more.
 std::vector<store_code> store_client::get(std::span<const std::string_view> keys, const target_of& into) {
   constexpr duration patience = std::chrono::seconds(1), longest = std::chrono::milliseconds(32);
   auto codes = get_once(keys, into);
@@ -190,7 +190,7 @@ std::vector<store_code> store_client::get_once(std::span<const std::string_view>
 
 store_code store_client::read(const object_view& object, target_pieces pieces) {
   auto code = read_once(object, pieces);
-  // What came from SSD may have had to make room for another before it was read, or found none itself.
+  // An object from SSD may have had to make room for another before it was read, or found no room itself.
   constexpr int attempts = 8;
   for (int i = 1; i < attempts && code != store_code::ok && !object.loaded.empty(); ++i) {
     const std::string_view key = object.loaded;

@@ -1,5 +1,5 @@
 #pragma once
-// What a client does while room is being made by writing to SSD.
+// What a client does while room is being made by writing objects to SSD.
 
 #include <algorithm>
 #include <thread>
@@ -9,8 +9,8 @@
 
 namespace mooncaf {
 
-/// A put that finds no room because what makes way is still being written to SSD: asks again for a while, and
-/// in the end for room at any price.
+/// A put that finds no room while objects that make way are still being written to SSD asks again for a
+/// while, and in the end for room at any price.
 class waiting_for_room {
  public:
   /// @returns whether some are to be asked for again, after a pause.

@@ -15,10 +15,11 @@ namespace {
 const link_identity directory_identity{link_kind::store, store_wire::directory_node, 0, 0, {}, 0};
 /// Answers that a client does not take: it is not read any more until it does.
 constexpr std::size_t unsent_max = 8 * MiB;
-/// What a holder of a segment does not take of its journal: it is given up.
+/// Journal bytes that a holder of a segment has not taken: beyond it the holder is given up.
 constexpr std::size_t untold_max = 256 * MiB;
 }  // namespace
 
+// The port is taken first: the process that has it is the directory at this address, and may open its notes.
 result<std::unique_ptr<directory_server>> directory_server::start(directory_server_options options) {
   const auto at = resolve_tcp(options.host, options.port);
   if (!at) return fail(at.error());
@@ -78,14 +79,15 @@ directory_server::~directory_server() {
   if (loop_) loop_->stop();
 }
 
-/// Without it, as where another's process has taken the name, everybody comes over TCP.
+/// Without this socket, as where another process has taken the name, all clients come over TCP.
 void directory_server::open_unix_endpoint(const socket_address& at) {
   const auto name = unix_endpoint(at, port_, true);
   if (!name) return;
-  if (const auto door = unix_address(*name))
-    if (auto opened = listen_unix(*door, SOCK_STREAM)) near_ = std::move(*opened);
+  if (const auto address = unix_address(*name))
+    if (auto opened = listen_unix(*address, SOCK_STREAM)) near_ = std::move(*opened);
 }
 
+// A handshake is prepared for each connection; which secret it proves is found out while it speaks.
 void directory_server::accept_all(int listener, bool near) {
   for (;;) {
     unique_fd fd{::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
@@ -146,8 +148,7 @@ void directory_server::lose(const connection& c) {
   deliver();
 }
 
-// ---- rings, and what else has bytes of which no descriptor tells
-// ---------------------------------------------------------------
+// ---- rings, and what else has bytes of which no descriptor tells ----
 
 /// The answer is the last that goes over the socket, and takes the memory along.
 bool directory_server::share(connection& c, std::uint64_t number) {
@@ -196,7 +197,7 @@ void directory_server::disarm() {
   for (auto* c : hot_) c->stream->woken(false);
 }
 
-/// What had nothing for a while has to wake us.
+/// A connection that had nothing for a while is not looked at any more, and has to wake this thread.
 void directory_server::cool() {
   const auto last = std::remove_if(hot_.begin(), hot_.end(), [](connection* c) {
     if (std::exchange(c->stirred, false) || !c->stream->settle()) return false;
@@ -206,8 +207,7 @@ void directory_server::cool() {
   hot_.erase(last, hot_.end());
 }
 
-// ---- shards
-// -------------------------------------------------------------------------------------------------------
+// ---- shards ----
 
 void directory_server::hear_others() {
   const auto& table = options_.table;
@@ -216,7 +216,8 @@ void directory_server::hear_others() {
   deliver();
 }
 
-/// What is still to be written goes along; it has said nothing that we have not answered.
+/// Bytes that are still to be written go along; nothing is left that the client said and that was not
+/// answered.
 void directory_server::hand_over(std::uint64_t token) {
   const auto found = connections_.find(token);
   loop_->remove(token);
@@ -255,14 +256,14 @@ void directory_server::deliver() {
     if (found == by_session_.end()) return;
     auto& c = *found->second;
     c.out.insert(c.out.end(), what.bytes.begin(), what.bytes.end());
-    // One that cannot be written to any more is dropped by its own events.
+    // A connection that cannot be written to any more is dropped by its own events.
     if (!write(c) || unsent(c) > untold_max) c.stream->shutdown();
     if (what.urgent) c.stream->wake();
     watch(c);
   });
 }
 
-/// Looks at what somebody says first, and leaves it there.
+/// Looks at the first bytes of a connection, and leaves them there.
 bool directory_server::hear(connection& c) {
   std::byte first[2];
   const auto n = ::recv(c.stream->fd(), first, sizeof(first), MSG_PEEK);
@@ -274,7 +275,7 @@ bool directory_server::hear(connection& c) {
   return made.has_value();
 }
 
-// One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
+// One read, then every whole question is answered: what a client sends without waiting is one batch here.
 bool directory_server::read(connection& c) {
   if (c.by == way::unheard && !hear(c)) return false;
   const auto got = c.stream->receive(chunk_);
@@ -333,7 +334,7 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   return understood;
 }
 
-/// Somebody proves that he knows a secret, without a word of which one: so each is tried, the cluster's
+/// A client proves that it knows a secret, without a word of which one, so each is tried, the cluster's
 /// first.
 result<handshake::step> directory_server::feed(connection& c, std::span<const std::byte> message) const {
   auto step = c.shake.feed(message);
@@ -359,7 +360,7 @@ bool directory_server::shake(connection& c, std::span<const std::byte> message) 
     step = c.shake.admit();
     c.proved = true;
   } else if (step->at == handshake::progress::identified) {
-    // Nobody passes on another's proof under a key of his own.
+    // A client must not pass on another's proof under a key of its own.
     const auto key = c.tenant ? static_cast<std::size_t>(c.tenant - options_.tenants.data()) + 1 : 0;
     if (c.by == way::tls && static_cast<const tls_stream&>(*c.stream).known_key() != key) return false;
     const auto& peer = c.shake.peer();

@@ -21,10 +21,10 @@
 
 namespace mooncaf {
 
-/// Somebody who sees and takes only his part of the store.
+/// A tenant that sees and takes only its part of the store.
 struct store_tenant {
   std::string name;  ///< see `is_tenant_name`
-  std::string key;   ///< what its clients prove that they know
+  std::string key;   ///< its clients prove that they know it
   tenant_limit limit;
 };
 
@@ -36,7 +36,8 @@ struct directory_server_options {
   std::string secret;      ///< holders, and clients that are no tenant's, prove that they know it
   std::vector<store_tenant> tenants;
   object_table_options table;
-  duration greeting = std::chrono::seconds(5);     ///< who has not proved himself by then is shown out
+  duration greeting = std::chrono::seconds(5);     ///< a client that has not proved itself by then is turned
+                                                   ///< away
   duration lost_after = std::chrono::seconds(10);  ///< the kernel gives up a client that does not answer
   /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
   /// the others. Questions about objects wait with it.
@@ -44,8 +45,8 @@ struct directory_server_options {
   /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no
   /// use to it.
   std::string state_folder;
-  /// Of a directory in several shards, by their number; null for this one. The first listens for all, and
-  /// hands over who wants another; those end after it.
+  /// The shards of a directory by their number; null for this one. The first listens for all, and hands a
+  /// client over to the shard that it wants; the others end after it.
   std::vector<directory_server*> shards = {};
 };
 
@@ -59,8 +60,8 @@ class directory_server : private loop_poller {
   std::uint16_t port() const noexcept { return port_; }
 
  private:
-  /// How it comes. Over TCP that is seen by its first bytes: all speak TLS but clients of versions before
-  /// `store_wire::version` 17, who hear in their own way that they are too old, and no more.
+  /// How a connection comes. Over TCP its first bytes tell: all clients speak TLS but those of versions
+  /// before `store_wire::version` 17, which are told in their own way that they are too old.
   enum class way : std::uint8_t { near, unheard, tls, outdated };
   struct connection {
     std::unique_ptr<link_stream> stream;
@@ -72,13 +73,13 @@ class directory_server : private loop_poller {
     time_point since{};
     std::uint64_t session = 0;  ///< zero until the other side has proved itself
     std::vector<std::byte> in, out;
-    std::size_t sent = 0;       ///< of `out`
-    std::uint32_t watched = 0;  ///< what the loop waits for
+    std::size_t sent = 0;       ///< bytes of `out`
+    std::uint32_t watched = 0;  ///< events that the loop waits for
     bool ended = false;
     bool proved = false;                 ///< outdated, and knows a secret
     way by = way::near;                  ///< near: of a process of this host
     bool ring = false;                   ///< its stream is one
-    bool hot = false;                    ///< in `hot_`
+    bool hot = false;                    ///< it is in `hot_`
     bool stirred = false;                ///< since the last tick
     directory_server* wanted = nullptr;  ///< another shard, for which it has proved itself
   };

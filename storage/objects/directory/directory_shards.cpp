@@ -11,8 +11,8 @@ std::string folder_of(const std::string& folder, const shard_place& shard) {
   return folder + "/shard-" + std::to_string(shard.index + 1) + "-of-" + std::to_string(shard.count);
 }
 
-/// What was removed while there were so many shards is noted for no other number: a later directory of that
-/// one would show it again.
+/// Removals are noted for the present number of shards alone: a later directory with another number would
+/// show the objects again, so what SSDs hold for that number is given up.
 result<void> forget_others(const std::string& folder, std::uint32_t count) {
   for (std::uint32_t other = 1; other <= shards_max && !folder.empty(); ++other)
     for (std::uint32_t i = 0; i < other && other != count; ++i)
@@ -39,7 +39,7 @@ result<std::unique_ptr<directory_shards>> directory_shards::start(const director
   std::vector<tenant_limit> limits;
   for (const auto& t : options.tenants) limits.push_back(t.limit);
   const auto commons = count > 1 ? std::make_shared<shard_commons>(count, std::move(limits)) : nullptr;
-  for (auto i = count; i-- > 0;) {  // the first, which lets everybody in, last
+  for (auto i = count; i-- > 0;) {  // the first shard, which lets clients in, begins last
     auto own = options_of(options, {i, count});
     own.table.commons = commons;
     if (i == 0) own.shards = others;
@@ -52,7 +52,9 @@ result<std::unique_ptr<directory_shards>> directory_shards::start(const director
 }
 
 directory_shards::~directory_shards() {
-  for (auto& s : shards_) s.reset();  // the first hands nobody over any more when the others end
+  for (auto& s : shards_)
+    s.reset();  // the first shard ends first, so that it hands no client over to one
+                // that has ended
 }
 
 }  // namespace mooncaf

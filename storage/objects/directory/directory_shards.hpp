@@ -1,12 +1,12 @@
 #pragma once
-// A directory in several shards: as many threads, each of which knows the objects whose keys are its own
-// (`shard_of`), with a part of the memory and of the SSD of every holder.
+// A directory in several shards: as many threads, each of which knows the objects with its keys (`shard_of`),
+// and has a part of the memory and of the SSD of every holder.
 //
 //   client ──┬── link ──► first shard: listens for all, knows its objects
 //            └── link ──► first shard, handed over ──► second shard …
 //
-// None of them waits for another, or touches what is another's; what they have in common is in
-// `shard_commons`. A directory in one shard is a `directory_server`, and nothing else.
+// No shard waits for another, or touches its data; what they have in common is in `shard_commons`. A
+// directory in one shard is a `directory_server`, and nothing else.
 
 #include <memory>
 #include <vector>

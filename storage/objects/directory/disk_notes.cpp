@@ -74,7 +74,7 @@ result<std::unique_ptr<disk_notes>> disk_notes::open(std::string folder, std::ui
     if (entry.path().extension() != ".away") continue;
     const auto disk = number_in(entry.path().stem().string());
     auto mapped = made->map(disk, false);
-    if (!mapped) continue;  // what it says is not known: so is the SSD
+    if (!mapped) continue;  // notes that cannot be read do not count, nor does their SSD
     made->pages_[disk] = {{}, *mapped, true};
   }
   return made;
@@ -128,7 +128,8 @@ result<std::span<std::byte>> disk_notes::map(std::uint64_t disk, bool make) cons
   struct ::stat is {};
   if (::fstat(fd.get(), &is) != 0) return fail(failed(path));
   if (!make && is.st_size != static_cast<off_t>(page_bytes)) return fail(ec::corrupt, path);
-  // All of it: a page for which a full disk has no room when it is written to would kill the process.
+  // The whole file is allocated: a mapped page for which a full disk has no room would kill the process when
+  // it is written to.
   errno = ::posix_fallocate(fd.get(), 0, page_bytes);
   if (errno != 0) return fail(failed(path));
   void* const at = ::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);

@@ -1,15 +1,15 @@
 #pragma once
-// What the directory writes down about SSDs, so that nothing comes back from one that was removed or replaced
-// while its holder was away.
+// What the directory writes down about SSDs, so that no object comes back from one that was removed or
+// replaced while its holder was away.
 //
-// An SSD keeps its objects while its process is dead, and nobody can tell it what becomes of them. So the
-// directory notes, for each SSD that is away, the keys of which another value was published, or that somebody
-// removed (or wanted to). What the SSD brings along later counts only where its key is not noted. The notes
-// survive a kill of the directory: they lie in a file for each SSD. An SSD of which a directory has no such
-// file has been away for nobody knows how long, and what it holds counts no more.
+// An SSD keeps its objects while its process is dead, and the process cannot be told what becomes of them. So
+// the directory notes, for each SSD that is away, the keys under which another value was published, or whose
+// removal was asked for. What the SSD brings along later counts only where its key is not noted. The notes
+// survive a kill of the directory: they lie in a file for each SSD. An SSD without such a file has been away
+// for an unknown time, and its contents count no more.
 //
-// A file is a Bloom filter over keys, of one size: a key may be taken for noted that is not, so that an
-// object is missed; never the other way round. After 800,000 keys all are.
+// A file is a Bloom filter over keys, of one size: it may say that a key is noted which is not, so that an
+// object is missed; never the other way round. After 800,000 keys it says so of all.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,14 +27,14 @@ namespace mooncaf {
 /// @thread  not synchronised
 class disk_notes {
  public:
-  /// In memory alone: the next directory takes nothing from SSDs that this one knew.
+  /// Notes in memory alone: the next directory takes nothing from SSDs that this one knew.
   /// @param store  number of the store, not zero.
   explicit disk_notes(std::uint64_t store) : store_(store) {}
   /// @param folder  made when the first SSD is adopted. Its owner's alone (0700).
   /// @param store  used if the folder does not have a number yet.
   /// @error `ec::already_exists` if another directory has the folder open; `ec::io_error`.
   static result<std::unique_ptr<disk_notes>> open(std::string folder, std::uint64_t store);
-  /// From now on what SSDs hold that have notes in the folder is of no use: the store is another one.
+  /// Begins another store: what SSDs hold that have notes in the folder does not count any more.
   /// @error as `open`
   static result<void> forget(const std::string& folder);
   ~disk_notes();
@@ -46,13 +46,14 @@ class disk_notes {
   /// SSDs of which there are notes.
   std::vector<std::uint64_t> known() const;
   bool knows(std::uint64_t disk) const { return pages_.count(disk) != 0; }
-  /// It is here, and empty. @error `ec::io_error`, `ec::out_of_space`: its notes are in memory alone.
+  /// A new SSD is here, and empty. @error `ec::io_error`, `ec::out_of_space`: its notes are in memory alone.
   result<void> adopt(std::uint64_t disk);
-  /// From now on keys are noted for it. So they are from the start for those that `open` found.
+  /// The SSD is away: from now on keys are noted for it. So they are from the start for SSDs that `open`
+  /// found.
   void leave(std::uint64_t disk);
-  /// It is told itself again.
+  /// The SSD is back: its holder hears of removals itself.
   void is_back(std::uint64_t disk);
-  /// What was noted for it has been erased there.
+  /// The SSD has erased what was noted for it.
   void clear(std::uint64_t disk);
 
   /// For each SSD that is away. @param key  xxh3-64 of it.
@@ -68,7 +69,7 @@ class disk_notes {
  private:
   struct disk_page {
     std::vector<std::byte> in_memory;
-    std::span<std::byte> bytes;  ///< of it, or of a mapped file
+    std::span<std::byte> bytes;  ///< `in_memory`, or a mapped file
     bool away = true;
   };
   result<void> make_folder();

@@ -25,11 +25,11 @@ class object_disk {
   };
   virtual ~object_disk() = default;
 
-  virtual std::uint64_t bytes() const = 0;  ///< of objects that it may hold
+  virtual std::uint64_t bytes() const = 0;  ///< bytes of objects that it may hold
   virtual disk_policy policy() const = 0;
   virtual std::uint64_t number() const = 0;  ///< its own, for as long as it is
-  virtual std::uint64_t store() const = 0;   ///< whose objects it holds; zero: none
-  /// What it holds, objects and parts of such, whatever may have rotted meanwhile.
+  virtual std::uint64_t store() const = 0;   ///< number of the store whose objects it holds; zero: none
+  /// The objects, and parts of objects, that it holds; some may turn out damaged when they are read.
   virtual std::vector<segment_record> contents() = 0;
   /// Erases everything; it holds objects of that store from now on.
   virtual void start_over(std::uint64_t store) = 0;
@@ -44,7 +44,7 @@ class object_disk {
   /// @param bytes  stay as they are until it is reported, or are not what the object's checksum says: then it
   /// is reported as failed. A part of an object has no checksum: its bytes stay, or it is erased.
   virtual void save(const segment_record& object, source bytes) = 0;
-  /// @param into  as long as what was saved; nobody else's until it is reported.
+  /// @param into  as long as the saved bytes; nothing else uses that memory until the load is reported.
   virtual void load(std::uint64_t ticket, target into) = 0;
   virtual void erase(std::uint64_t ticket) = 0;
   /// Calls `then` when all that was to be erased until now is, so that a killed process does not find it.

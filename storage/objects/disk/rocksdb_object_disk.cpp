@@ -53,7 +53,7 @@ std::uint64_t size_of(const std::vector<std::span<Byte>>& pieces) {
   return n;
 }
 
-/// Where the chunk lies; several where pieces end within it.
+/// The memory of a chunk: several spans where pieces end within it.
 template <class Byte>
 std::vector<std::span<Byte>> chunk_of(const std::vector<std::span<Byte>>& pieces, std::uint32_t chunk) {
   std::vector<std::span<Byte>> all;
@@ -86,6 +86,7 @@ std::uint32_t chunks_of(std::uint64_t size) {
 
 }  // namespace
 
+// Objects of which a chunk is missing were being written when the process ended: they are erased.
 result<std::unique_ptr<rocksdb_object_disk>> rocksdb_object_disk::open(rocksdb_object_disk_options options) {
   std::unique_ptr<rocksdb_object_disk> made{new rocksdb_object_disk(std::move(options))};
   rocksdb_tier_options tier;
@@ -136,7 +137,7 @@ void rocksdb_object_disk::say(const std::string& line) const {
 /// @param found  chunks by ticket
 void rocksdb_object_disk::take(const listed_block& b,
                                std::map<std::uint64_t, std::vector<block_key>>& found) {
-  const auto ticket = b.name.parent.high;  // as it was written
+  const auto ticket = b.name.parent.high;  // where a chunk's name has it
   found[ticket].push_back(b.name.key);
   if (b.note.empty()) return;
   byte_reader in{std::as_bytes(std::span{b.note.data(), b.note.size()})};
@@ -151,8 +152,7 @@ void rocksdb_object_disk::take(const listed_block& b,
   if (good) held_.emplace(ticket, std::move(k));
 }
 
-// ---- whose objects they are
-// --------------------------------------------------------------------------------------
+// ---- which store the objects belong to
 
 result<void> rocksdb_object_disk::read_identity() {
   std::ifstream file{options_.path + "/identity"};
@@ -212,7 +212,7 @@ void rocksdb_object_disk::start_over(std::uint64_t store) {
   });
 }
 
-/// What the whole held was of a directory in one shard.
+/// What the folder as a whole holds was saved for a directory in one shard.
 result<std::unique_ptr<object_disk>> rocksdb_object_disk::part(std::uint32_t shard, std::uint32_t shards) {
   if (store_ != 0) start_over(0);
   auto own = options_;
@@ -223,8 +223,7 @@ result<std::unique_ptr<object_disk>> rocksdb_object_disk::part(std::uint32_t sha
   return std::unique_ptr<object_disk>{std::move(*opened)};
 }
 
-// ---- work
-// --------------------------------------------------------------------------------------------------------
+// ---- work ----
 
 void rocksdb_object_disk::begin_work(std::function<void(std::span<const outcome>)> report) {
   std::lock_guard lock{mutex_};
@@ -279,7 +278,7 @@ void rocksdb_object_disk::work() {
   }
 }
 
-/// Reads first, since somebody waits for them; then a bounded part of everything else.
+/// Reads go first, since a client waits for them; then a bounded part of everything else.
 void rocksdb_object_disk::turn(std::unique_lock<std::mutex>& lock) {
   std::vector<load_job> loads;
   for (std::uint64_t bytes = 0; !loads_.empty() && bytes < read_turn_bytes; loads_.pop_front()) {
@@ -339,7 +338,7 @@ void rocksdb_object_disk::do_loads(std::span<const load_job> jobs,
   struct chunk {
     std::size_t job;
     target pieces;
-    std::vector<std::byte> whole;  ///< where it is read to if it lies in several
+    std::vector<std::byte> whole;  ///< memory to read into where the target lies in several pieces
   };
   std::vector<get_item> items;
   std::vector<chunk> chunks;
@@ -384,6 +383,7 @@ void rocksdb_object_disk::do_erasures(std::span<const erasure> jobs) {
     if (const auto* const then = std::get_if<std::function<void()>>(&j)) (*then)();
 }
 
+// The note goes last, so that an object which a kill cuts off does not exist.
 std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const save_job> jobs) {
   std::vector<outcome> all;
   std::vector<put_item> items;
@@ -391,11 +391,11 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
   std::deque<std::string> notes;
   std::deque<std::vector<std::byte>> gathered;
   for (const auto& j : jobs) {
-    // Of a part nobody has a checksum: who gives it up while it is written has it erased.
+    // Parts have no checksum of the object's writer; a part that is given up while it is written is erased.
     const bool is_all = j.object.size == j.object.object_size;
     auto& o =
         all.emplace_back(outcome{j.object.ticket, !is_all || checksum_of(j.bytes) == j.object.checksum});
-    if (!o.good) continue;  // it is gone from memory: nobody wants it any more
+    if (!o.good) continue;  // it has left memory, so its save is not wanted any more
     kept k{j.object, wall_deadline(j.object.soft_pin_for), wall_deadline(j.object.ttl),
            chunks_of(size_of(j.bytes))};
     k.record.published = true;

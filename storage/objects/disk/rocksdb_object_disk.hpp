@@ -1,9 +1,9 @@
 #pragma once
 // Objects on SSD, in the same tier of RocksDB as KV blocks (`storage/rocksdb_tier`).
 //
-// An object lies there in chunks of 1 MiB, so that a large one is read by several threads at once. The first
-// one carries a note: what `segment_record` has, with its times on the wall's clock. It is written last, and
-// an object of which some chunk is missing is none.
+// An object lies there in chunks of 1 MiB, so that several threads read a large one at once. The first chunk
+// carries a note: the fields of `segment_record`, with its times on the wall's clock. It is written last, and
+// an object of which some chunk is missing does not exist.
 
 #include <condition_variable>
 #include <deque>
@@ -24,7 +24,7 @@ struct rocksdb_object_disk_options {
   std::uint64_t bytes = 0;
   disk_policy policy;
   bool direct_io = true;
-  std::function<void(std::string_view)> log;  ///< from any thread
+  std::function<void(std::string_view)> log;  ///< called from any thread
   bool own_process = true;                    ///< see `rocksdb_tier_options`
 };
 

@@ -7,7 +7,7 @@
 namespace mooncaf {
 
 namespace {
-/// How often it is looked at who has to give something up. A look costs a question to each of both.
+/// How often both sides are asked which of them has to give something up; that costs a question each.
 constexpr duration look_interval = std::chrono::milliseconds(250);
 }  // namespace
 
@@ -35,7 +35,7 @@ segment_mount::~segment_mount() {
   if (keeper_.joinable()) keeper_.join();
 }
 
-/// What this process mounts to one of the shards.
+/// What this process mounts in one of the shards.
 result<segment_mount_options> segment_mount::part(std::uint32_t shard, std::uint32_t count) const {
   constexpr std::uint64_t page = 2 * MiB;  // memory comes in these
   auto o = options_;
@@ -73,6 +73,7 @@ result<void> segment_mount::mount() {
   return {};
 }
 
+// Another number of shards shows only when a shard is asked, so all of them end and begin together here.
 void segment_mount::keep() {
   constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(250);
   std::unique_lock lock{mutex_};
@@ -141,7 +142,7 @@ std::optional<boundary_report> segment_mount::withhold(std::uint64_t bytes) {
 /// Tells both what to do without until neither is to be told anything else.
 void segment_mount::divide() {
   using side = memory_boundary::side;
-  constexpr int rounds_max = 16;  // then somebody else has a turn
+  constexpr int rounds_max = 16;  // then other work has its turn
   bool told_again = true;
   for (int i = 0; i < rounds_max && told_again; ++i) {
     const auto objects = withhold(boundary_.withheld_from(side::objects));

@@ -24,34 +24,34 @@ class shard_mount;
 /// How memory is divided that objects and something else of the process have in common.
 struct shared_memory_figures {
   std::uint64_t shared_bytes = 0;
-  std::uint64_t other_bytes = 0, object_bytes = 0;  ///< of it; a slab on its way belongs to nobody
+  std::uint64_t other_bytes = 0, object_bytes = 0;  ///< of the shared memory; a slab on its way counts for
+                                                    ///< neither
   std::uint64_t slabs_to_other = 0, slabs_to_objects = 0;
 };
 
 struct segment_mount_options {
   directory_address directory;
-  std::string name;  ///< of the segment; unique in the store
+  std::string name;  ///< unique in the store
   std::uint64_t bytes = 0;
   bool tcp = true;                        ///< other hosts reach it
   std::string listen_host = "127.0.0.1";  ///< of the data plane
   std::uint16_t data_port = 0;
   std::string advertised_host;
-  std::uint16_t endpoint_port =
-      0;  ///< of tenants, and of who has objects looked at, on the same host; 0: any free one
+  std::uint16_t endpoint_port = 0;    ///< port of the segment's endpoint; 0: any free one
   std::shared_ptr<object_disk> disk;  ///< mounted beside the memory; null: none
-  std::uint64_t shared_bytes = 0;     ///< of `bytes`: what `other` may have as well
-  /// Who shares: told what to do without of the shared memory, it gives those pages back as far as it can
-  /// now, and says how it stands; nothing where it does not answer. Called on the holder's thread, may take a
-  /// while.
+  std::uint64_t shared_bytes = 0;     ///< part of `bytes` that `other` may have as well
+  /// The other user of the shared memory. Told how much of it to do without, it gives those pages back as far
+  /// as it can now, and reports how it stands; nothing where it does not answer. Called on a thread of the
+  /// mount's, may take a while.
   std::function<std::optional<boundary_report>(std::uint64_t withheld_bytes)> other;
   std::function<void(const shared_memory_figures&)> divided;  ///< told on the holder's thread
-  std::function<void(std::string_view)> log;  ///< one line for each change; called on the holder's thread
+  std::function<void(std::string_view)> log;  ///< one line for each change; called on a thread of the mount's
 };
 
 /// Each shard of the directory gets an even part of the memory, and of the SSD, as a segment of this name,
-/// with ports that follow on those that were given. Memory that is shared with something else of the process
-/// begins with that, and goes to objects and back a slab at a time (`memory_boundary`). Where a directory of
-/// another number of shards comes, all begins again, empty.
+/// with ports that follow on those that were given. Memory that is shared with another user in this process
+/// belongs to that one first, and goes to objects and back a slab at a time (`memory_boundary`). Where a
+/// directory with another number of shards comes, everything begins again, empty.
 /// @thread  construction and destruction only; works on threads of its own
 class segment_mount {
  public:

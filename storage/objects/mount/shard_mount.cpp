@@ -10,7 +10,7 @@
 
 namespace mooncaf {
 
-/// One life of the segment. Members die in reverse order: the memory outlives those who lead to it.
+/// One life of the segment. Members die in reverse order, so the memory outlives everything that leads to it.
 struct shard_mount::life {
   explicit life(arena m) : memory(std::move(m)), ledger(memory.bytes()) {}
   std::size_t objects() {
@@ -20,7 +20,7 @@ struct shard_mount::life {
   arena memory;
   shared_ledger ledger;
   std::unique_ptr<page_filler> filler;
-  std::unique_ptr<descriptor_endpoint> door;
+  std::unique_ptr<descriptor_endpoint> descriptors;
   std::unique_ptr<data_plane> plane;
   store_wire::segment_address address;
   std::unique_ptr<segment_endpoint> endpoint;
@@ -31,7 +31,7 @@ shard_mount::shard_mount(segment_mount_options options, std::uint32_t shards, st
     : options_(std::move(options)), shards_(shards), wrong_(std::move(wrong)), worker_(options_.directory) {
   // A directory that only stands still is waited for: others hold the same memory, and nothing is lost yet.
   options_.directory.time_limit = std::chrono::minutes(10);
-  options_.directory.spin = {};  // nobody waits for us but who removes something
+  options_.directory.spin = {};  // clients wait for this process only when they remove something
 }
 
 result<std::unique_ptr<shard_mount>> shard_mount::start(segment_mount_options options, std::uint32_t shards,
@@ -56,17 +56,19 @@ shard_mount::~shard_mount() {
   if (keeper_.joinable()) keeper_.join();
 }
 
+// Each life has fresh memory and a data plane of its own: a client that knows places of a former one cannot
+// reach it.
 result<std::unique_ptr<shard_mount::life>> shard_mount::begin_life() const {
   auto memory = arena::create("mooncaf-segment", options_.bytes);
   if (!memory) return fail(memory.error());
   auto made = std::make_unique<life>(std::move(*memory));
   made->ledger.with([this](segment_ledger& l) { l.begin_draining(draining_); });
-  // What is shared is the other's until it is ours: its pages come when they are touched.
+  // Shared memory belongs to the other user at first, so its pages come when they are touched.
   if (options_.shared_bytes == 0) made->filler = std::make_unique<page_filler>(made->memory.bytes());
-  auto door = descriptor_endpoint::open(options_.directory.secret, made->memory.fd());
-  if (!door) return fail(door.error());
-  made->door = std::move(*door);
-  made->address.unix_name = made->door->name();
+  auto descriptors = descriptor_endpoint::open(options_.directory.secret, made->memory.fd());
+  if (!descriptors) return fail(descriptors.error());
+  made->descriptors = std::move(*descriptors);
+  made->address.unix_name = made->descriptors->name();
   if (!options_.tcp) return made;
   const auto number = make_random_u64();
   if (!number) return fail(number.error());
@@ -87,6 +89,8 @@ result<std::unique_ptr<shard_mount::life>> shard_mount::begin_life() const {
   return made;
 }
 
+// The directory may refuse the contents, or know another life of this segment: then it begins again, empty,
+// and is offered once more.
 result<void> shard_mount::mount() {
   forget_mounted();
   if (options_.disk) options_.disk->end_work();
@@ -160,7 +164,7 @@ std::optional<boundary_report> shard_mount::withhold(std::uint64_t bytes) {
   return stands.report;
 }
 
-/// What lay in the segment is gone, but not what was said of the segment itself.
+/// What lay in the segment is gone; what holds of the segment itself, such as draining, stays.
 void shard_mount::begin_again() {
   forget_mounted();
   draining_ = life_->ledger.with([](segment_ledger& l) { return l.former().draining; });
@@ -206,6 +210,7 @@ result<void> shard_mount::announce(directory_link& link) {
   return {};
 }
 
+// The SSD's work begins before the announcement, because the directory answers that with orders to erase.
 result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link) {
   auto& disk = *options_.disk;
   const auto segment = life_->ledger.with([](segment_ledger& l) { return l.former().segment; });

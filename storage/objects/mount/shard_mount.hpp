@@ -20,11 +20,11 @@
 
 namespace mooncaf {
 
-/// When the directory is lost, the memory stays as it is, and what lies in it is announced to the next one.
-/// If it was the connection alone that was lost, and the same directory answers again, it has given the
-/// contents up meanwhile: the segment is offered with fresh memory, so that nobody who still knows places in
-/// the old can touch what lies in the new. What lies on the SSD is announced to whichever directory comes,
-/// and erased as far as that one says.
+/// When the directory is lost, the memory stays as it is, and its contents are announced to the next one.
+/// When the connection alone was lost, and the same directory answers again, that one has given the contents
+/// up meanwhile: the segment is offered with fresh memory, so that a client which still knows places in the
+/// old cannot touch the new. The contents of the SSD are announced to whichever directory comes, and erased
+/// as far as that one says.
 /// @thread  construction and destruction only; works on a thread of its own
 class shard_mount {
  public:
@@ -73,8 +73,8 @@ class shard_mount {
   std::shared_ptr<directory_link> link_;
   bool draining_ = false;   // keeper's thread: of the next life
   std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
-  /// The life that a directory knows, and the link to it. While somebody holds the mutex no other directory
-  /// can place anything in it.
+  /// The life that a directory knows, and the link to it. While the mutex is held no other directory can
+  /// place anything in it.
   struct mounted {
     std::shared_ptr<life> of;
     std::shared_ptr<directory_link> link;

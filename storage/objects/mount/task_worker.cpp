@@ -6,7 +6,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Somebody may be writing the key's next value, or copying it: that ends.
+/// A client may be writing the key's next value, or another task copies the object: that ends.
 constexpr int tries_max = 50;
 constexpr duration between_tries = std::chrono::milliseconds(100);
 
@@ -39,6 +39,7 @@ void task_worker::take(task_order order) {
   changed_.notify_all();
 }
 
+// An order is tried again for a while: a client may be writing the same key just then.
 void task_worker::work() {
   std::unique_ptr<store_client> store;
   std::unique_lock lock{mutex_};

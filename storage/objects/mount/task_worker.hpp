@@ -11,8 +11,8 @@
 
 namespace mooncaf {
 
-/// One order after the other, each on connections that it makes when it is needed first. What becomes of it
-/// is told to the directory.
+/// One order after the other, on connections that are made when the first one comes. The outcome of each is
+/// told to the directory.
 /// @thread  All functions may be called from any thread.
 class task_worker {
  public:

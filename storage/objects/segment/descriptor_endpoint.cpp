@@ -26,7 +26,7 @@ result<std::unique_ptr<descriptor_endpoint>> descriptor_endpoint::open(std::stri
   auto listener = listen_unix(*at);
   if (!listener) return fail(listener.error());
   made->listener_ = std::move(*listener);
-  auto loop = event_loop::start({"segment-door", {}, nullptr, {}});
+  auto loop = event_loop::start({"seg-descriptors", {}, nullptr, {}});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   made->loop_->run([self = made.get()] {
@@ -75,16 +75,18 @@ bool descriptor_endpoint::serve(connection& v) {
   }
   const int handed[] = {fd_};
   send_packet(v.fd.get(), v.shake.admit().answer, handed);
-  return false;  // it has what it came for
+  return false;  // the process has the descriptor that it came for
 }
 
-result<std::unique_ptr<mapped_segment>> mapped_segment::map(const std::string& door,
+// The other side proves that it knows the secret before its descriptor is mapped, since values are written
+// to that memory.
+result<std::unique_ptr<mapped_segment>> mapped_segment::map(const std::string& name,
                                                             const std::string& secret, time_point until) {
-  const auto at = unix_address(door);
+  const auto at = unix_address(name);
   if (!at) return fail(at.error());
   auto fd = connect_unix(*at);
   if (!fd) return fail(fd.error());
-  if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process answers at " + door);
+  if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process answers at " + name);
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
   const link_identity self{link_kind::store, client_node, 0, 0, owner_node, 0};
@@ -93,17 +95,17 @@ result<std::unique_ptr<mapped_segment>> mapped_segment::map(const std::string& d
   std::vector<unique_fd> handed;
   for (bool done = false; !done;) {
     if (send_packet(fd->get(), next) != packet_status::ok)
-      return fail(ec::peer_lost, "segment at " + door + " is gone");
+      return fail(ec::peer_lost, "segment at " + name + " is gone");
     std::vector<std::byte> message;
     auto got = packet_status::again;
     while ((got = receive_packet(fd->get(), message, handed)) == packet_status::again) {
       ::pollfd one{fd->get(), POLLIN, 0};
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_type::now()).count();
-      if (left <= 0) return fail(ec::timed_out, "segment at " + door + " does not answer");
+      if (left <= 0) return fail(ec::timed_out, "segment at " + name + " does not answer");
       ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 1000)));
     }
     if (got == packet_status::closed)
-      return fail(ec::peer_lost, "segment at " + door + " closed the connection");
+      return fail(ec::peer_lost, "segment at " + name + " closed the connection");
     auto step = shake.feed(message);
     if (!step) return fail(step.error());
     done = step->at == handshake::progress::done;
@@ -111,7 +113,7 @@ result<std::unique_ptr<mapped_segment>> mapped_segment::map(const std::string& d
   }
   struct ::stat about {};
   if (handed.size() != 1 || ::fstat(handed[0].get(), &about) != 0 || about.st_size <= 0)
-    return fail(ec::corrupt, "segment at " + door + " handed out no memory");
+    return fail(ec::corrupt, "segment at " + name + " handed out no memory");
   const auto size = static_cast<std::size_t>(about.st_size);
   void* const base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, handed[0].get(), 0);
   if (base == MAP_FAILED)

@@ -16,13 +16,13 @@
 
 namespace mooncaf {
 
-/// Hands the descriptor to whoever runs as the same user (or root) and knows the secret.
+/// Hands the descriptor to processes of the same user (or root) that know the secret.
 class descriptor_endpoint {
  public:
-  /// @param fd  of a sealed memfd; stays the caller's, and open as long as the door.
+  /// @param fd  of a sealed memfd; stays the caller's, and open as long as the name.
   static result<std::unique_ptr<descriptor_endpoint>> open(std::string secret, int fd);
   ~descriptor_endpoint();
-  /// What `mapped_segment::map` takes; a name in the abstract namespace.
+  /// The address for `mapped_segment::map`: a name in the abstract namespace.
   const std::string& name() const noexcept { return name_; }
 
  private:
@@ -47,7 +47,7 @@ class mapped_segment {
  public:
   /// @param until  gives up then. @error `ec::peer_lost`, `ec::timed_out`, `ec::unauthenticated`,
   /// `ec::io_error`
-  static result<std::unique_ptr<mapped_segment>> map(const std::string& door, const std::string& secret,
+  static result<std::unique_ptr<mapped_segment>> map(const std::string& name, const std::string& secret,
                                                      time_point until);
   ~mapped_segment();
   mapped_segment(const mapped_segment&) = delete;

@@ -13,7 +13,7 @@ page_filler::page_filler(std::span<std::byte> bytes) {
   try {
     thread_ = std::thread{[this, bytes] { fill(bytes); }};
   } catch (const std::system_error&) {
-    // Without a thread to spare the pages come when they are touched.
+    // Where no thread can be started the pages come when they are touched.
   }
 }
 

@@ -16,12 +16,12 @@
 namespace mooncaf {
 
 namespace {
-/// Of those who have not said yet who they are.
+/// Connections that have not said yet which tenant's they are.
 constexpr std::size_t strangers_max = 32;
-constexpr std::size_t chunk_bytes = 256 * KiB;  // of memory that each connection keeps
+constexpr std::size_t chunk_bytes = 256 * KiB;  // memory that each connection keeps
 constexpr auto greeting_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
-/// The segment may hear later than a client of what the directory has told it; who asks in earnest asks
-/// again.
+/// The segment may hear later than a client of what the directory has told it. A client that needs an answer
+/// after that asks again.
 constexpr auto journal_limit = std::chrono::milliseconds(500);
 }  // namespace
 
@@ -43,7 +43,7 @@ result<std::unique_ptr<segment_endpoint>> segment_endpoint::open(std::string sto
   std::unique_ptr<segment_endpoint> made{new segment_endpoint(std::move(store_key), ledger)};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
-  auto loop = event_loop::start({"segment-endpoint", {}, nullptr, {}});
+  auto loop = event_loop::start({"seg-endpoint", {}, nullptr, {}});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   made->loop_->run([self = made.get()] {
@@ -70,7 +70,7 @@ void segment_endpoint::accept_all() {
     });
     turn_out_slowest();
     if (connections_.size() >= 2 * connections_max + strangers_max)
-      continue;  // so many take their time to leave
+      continue;  // so many connections take their time to leave
     tune_tcp(fd.get(), progress_limit);
     auto& v = connections_.emplace_back();
     v.fd = std::move(fd);
@@ -82,7 +82,7 @@ void segment_endpoint::accept_all() {
   }
 }
 
-/// Makes room for one who has not said yet who he is. Under the mutex.
+/// Makes room for a connection that has not said yet which tenant's it is. Under the mutex.
 void segment_endpoint::turn_out_slowest() {
   connection* slowest = nullptr;
   std::size_t strangers = 0;
@@ -96,7 +96,7 @@ void segment_endpoint::turn_out_slowest() {
   ::shutdown(slowest->fd.get(), SHUT_RDWR);
 }
 
-/// A place for one who has said who he is. @returns false if nobody has noticeably more of them.
+/// Gives a connection of this tenant a place. @returns false if no tenant has noticeably more of them.
 bool segment_endpoint::admit(connection& v, const std::string& tenant) {
   std::lock_guard lock{connections_mutex_};
   if (v.leaving) return false;
@@ -112,7 +112,8 @@ bool segment_endpoint::admit(connection& v, const std::string& tenant) {
     const auto most = std::max_element(places.begin(), places.end(),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most->second <= own + 1) return false;
-    connection* goes = nullptr;  // one that rests, if there is one; the others first end what they are at
+    connection* goes = nullptr;  // a connection between questions, if there is one; the others end their
+                                 // answer first
     for (auto& o : connections_)
       if (o.tenant == most->first && !o.leaving && !o.over && (!goes || (goes->asks && !o.asks))) goes = &o;
     goes->leaving = true;
@@ -211,7 +212,7 @@ bool segment_endpoint::read(connection& v, const std::string& tenant, const endp
   for (std::uint64_t at = 0; at < r.bytes;) {
     const auto now = v.step(r.bytes - at);
     if (part.code == store_code::ok) part.code = ledger_.read(part, at, now);
-    // So many bytes were promised, and the client hears behind them that they are none of the object's.
+    // So many bytes were promised; the answer behind them says that they are not the object's.
     if (part.code != store_code::ok) std::fill(now.begin(), now.end(), std::byte{0});
     else if (!part.checksum) XXH3_64bits_update(&hash, now.data(), now.size());
     if (!send_whole(fd, now, until())) return false;
@@ -229,7 +230,7 @@ bool segment_endpoint::write(connection& v, const std::string& tenant, const end
   for (std::uint64_t at = 0; at < r.bytes;) {
     const auto now = v.step(r.bytes - at);
     if (!receive_whole(fd, now, clock_type::now() + progress_limit)) return false;
-    // What belongs nowhere is taken all the same: the answer stands behind it.
+    // Bytes that belong to no reservation are read all the same, since the answer stands behind them.
     if (part.code == store_code::ok && !ledger_.write(part, at, now)) part.code = store_code::not_found;
     XXH3_64bits_update(&hash, now.data(), now.size());
     at += now.size();

@@ -1,7 +1,7 @@
 #pragma once
 // Where a tenant's clients read and write their objects in a segment. They never get the memory itself, in
-// which other tenants' objects lie, nor the secret that opens it. And where clients of other hosts have a
-// whole object looked at of which they read a part.
+// which other tenants' objects lie, nor the secret that opens it. Clients of other hosts read here, too, and
+// have the endpoint check a whole object of which they read a part.
 
 #include <atomic>
 #include <cstdint>
@@ -22,13 +22,13 @@
 
 namespace mooncaf {
 
-/// One thread for each connection. One tenant may have all of them as long as nobody else comes; who comes
-/// then takes the place of a connection of whoever has most, until both have as many. Of those who have not
-/// said yet who they are, the one that has taken longest makes way.
+/// One thread for each connection. One tenant may have all of them as long as no other comes; the next one
+/// then takes the place of a connection of the tenant that has most, until both have as many. Among
+/// connections that have not said yet which tenant's they are the oldest makes way.
 /// @thread  construction and destruction only
 class segment_endpoint {
  public:
-  /// @param store_key  derives what tenants prove that they know. @param port  0: any free one.
+  /// @param store_key  the tenants' keys are derived from it. @param port  0: any free one.
   /// @param ledger  must outlive the endpoint. @error those of `listen_tcp`
   static result<std::unique_ptr<segment_endpoint>> open(std::string store_key, const std::string& host,
                                                         std::uint16_t port, shared_ledger& ledger);

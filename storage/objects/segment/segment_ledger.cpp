@@ -8,6 +8,8 @@ namespace mooncaf {
 
 using store_wire::entry;
 
+// One case for each kind of entry; what cannot be understood ends the link, as the ledger would be wrong
+// from then on.
 segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload, time_point now) {
   byte_reader in{payload};
   outcome o;
@@ -100,7 +102,7 @@ void segment_ledger::learn_member(std::uint32_t segment, bool joined) {
   to.push_back(segment);
 }
 
-/// What rested here does so no more, whatever this clock says: the directory's has gone on.
+/// Memory that is reserved again has rested long enough by the directory's clock, whatever this clock says.
 void segment_ledger::reserve(segment_record&& told) {
   if (told.size == 0 || told.size > ~std::uint64_t{0} - told.offset) return;
   auto at = lines_.lower_bound(told.offset);
@@ -125,12 +127,14 @@ void segment_ledger::publish(segment_record&& told, time_point now) {
   if (told.ttl.count() > 0 && told.ttl < time_point::max() - now) l->ttl_end = now + told.ttl;
   l->record = std::move(told);
   l->part.sealed = true;
-  if (l->part.owner.empty()) l->part.owner = split_name(l->record.key).tenant;  // from SSD: nobody wrote it
+  if (l->part.owner.empty())
+    l->part.owner = split_name(l->record.key).tenant;  // it was read from SSD, so no
+                                                       // writer has said whose it is
   if (l->record.size == l->record.object_size) l->part.checksum = l->record.checksum;
   ++published_;
 }
 
-/// It is no object any more, but its bytes may be in somebody's hands until they have rested.
+/// The object is gone, but clients may read or write its bytes until they have rested.
 void segment_ledger::free(const span_key& what, duration rests, time_point now) {
   auto* const l = find(what);
   if (!l) return;

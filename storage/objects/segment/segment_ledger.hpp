@@ -1,6 +1,6 @@
 #pragma once
 // What the holder of a segment knows of its contents: written down as the directory tells it, and told to the
-// next one. No socket and no clock.
+// next directory. No socket and no clock.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace mooncaf {
 std::vector<std::vector<std::byte>> announcement_of(std::uint32_t segment,
                                                     std::span<const segment_record> records);
 
-/// What the directory wants of the SSD of a holder.
+/// What the directory wants the holder of an SSD to do.
 struct disk_order {
   enum class kind : std::uint8_t { save, load, erase } what = kind::erase;
   /// Ticket, and for the others size. To be saved: all of it, but its place.
@@ -34,8 +34,8 @@ class segment_ledger {
     bool understood = true;
     bool acknowledge = false;                  ///< the directory waits to hear that this was taken
     bool fenced = false;                       ///< the contents count no more: begin again with fresh memory
-    std::vector<task_order> orders;            ///< what the holder is to do
-    std::vector<disk_order> disk_orders = {};  ///< to the SSD beside, in this order
+    std::vector<task_order> orders;            ///< tasks that the holder is to carry out
+    std::vector<disk_order> disk_orders = {};  ///< for the SSD beside, in this order
   };
 
   /// The number that the directory gave the segment.
@@ -44,7 +44,7 @@ class segment_ledger {
   void begin_disk(std::uint32_t segment) { disk_ = segment; }
   /// Whether nothing is to be placed in it; of a segment that begins again, what held for it before.
   void begin_draining(bool on) { former_.draining = on; }
-  /// What a directory that does not know the segment is told first.
+  /// What the segment tells a directory that does not know it.
   const store_wire::former_life& former() const noexcept { return former_; }
   /// @param payload  of a journal frame.
   outcome apply(std::span<const std::byte> payload, time_point now);
@@ -54,19 +54,20 @@ class segment_ledger {
   std::vector<std::vector<std::byte>> announcement(time_point now);
   std::size_t objects() const noexcept { return published_; }
 
-  /// Bytes of the segment that are a tenant's, whether he may read them, or write them.
+  /// Bytes of the segment that a tenant may read, or write.
   struct tenant_part {
-    std::string owner;  ///< empty: no tenant's, or nobody's any more
+    std::string owner;  ///< empty: no tenant
     std::uint64_t ticket = 0, offset = 0, size = 0;
     bool sealed = false;  ///< was published, and is read until the bytes are another's
-    bool clean = false;   ///< of all bytes the tenant knows what they are; for whom they are let in to note
-    std::optional<std::uint64_t> checksum;  ///< of these bytes, if they are all of an object
-    /// Of its pieces, as `shared_ledger` cuts them, once all of it has agreed with the checksum.
+    bool clean = false;   ///< no byte is another tenant's: each was written for this one, or is zero; noted
+                          ///< by `shared_ledger`
+    std::optional<std::uint64_t> checksum;  ///< of these bytes, if they are a whole object
+    /// Checksums of its pieces, as `shared_ledger` cuts them, once the whole has agreed with its checksum.
     std::shared_ptr<const std::vector<std::uint64_t>> piece_sums = nullptr;
   };
   /// @returns the part that `bytes` from `offset` on lie in; null if there is none. Until the next `apply`.
   tenant_part* part_at(std::uint64_t offset, std::uint64_t bytes);
-  /// The same of whatever lies there, also if it is no tenant's.
+  /// The same for any bytes, also if they belong to no tenant.
   tenant_part* anyones_part_at(std::uint64_t offset, std::uint64_t bytes);
 
  private:
@@ -75,7 +76,7 @@ class segment_ledger {
     tenant_part part;
     time_point soft_end{}, ttl_end = time_point::max();
   };
-  struct span_key {  ///< one ticket may have several spans here, a span one ticket after the other
+  struct span_key {  ///< one ticket may have several spans here, and a span one ticket after the other
     std::uint64_t ticket, offset;
   };
   void learn_member(std::uint32_t segment, bool joined);

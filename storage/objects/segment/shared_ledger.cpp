@@ -10,11 +10,11 @@
 namespace mooncaf {
 
 namespace {
-/// Of an object, that are looked at one by one: 8 bytes are kept for each.
+/// Pieces in which an object is checked: 8 bytes are kept for each.
 constexpr std::uint64_t piece_bytes = 64 * KiB;
 }  // namespace
 
-/// What he may reach of it; null if there is nothing.
+/// The part that the tenant may reach; null if there is none.
 segment_ledger::tenant_part* shared_ledger::part_of(std::string_view tenant, std::uint64_t offset,
                                                     std::uint64_t bytes) {
   if (tenant == endpoint_wire::everyone) {
@@ -25,9 +25,9 @@ segment_ledger::tenant_part* shared_ledger::part_of(std::string_view tenant, std
   return part && part->owner == tenant ? part : nullptr;
 }
 
-/// @param to_write  what was published there is an object that has gone, of which the ledger has not heard
+/// @param to_write  a published object at this place is one that has gone, which the ledger has not heard
 /// yet.
-/// @returns null at the limit, or if it is somebody else's then.
+/// @returns null at the limit, or if the place is another tenant's then.
 segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex>& lock,
                                                      std::string_view tenant, std::uint64_t offset,
                                                      std::uint64_t bytes, bool to_write, time_point until) {
@@ -40,8 +40,9 @@ segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex
   return found;
 }
 
-/// What lies in a part that is all of an object; at the same bytes nobody looks twice. Lets go of the lock
-/// and of `part` meanwhile. @returns no pieces if it is other than was published.
+/// Computes the checksums of a part that is a whole object, once for the same bytes. Releases the lock
+/// meanwhile, so `part` may become another one. @returns no pieces if the bytes are not those that were
+/// published.
 shared_ledger::looked shared_ledger::look_through(std::unique_lock<std::mutex>& lock,
                                                   const segment_ledger::tenant_part& part) {
   const auto ticket = part.ticket, offset = part.offset, bytes = part.size, expected = *part.checksum;
@@ -53,7 +54,7 @@ shared_ledger::looked shared_ledger::look_through(std::unique_lock<std::mutex>& 
   sums.reserve((bytes + piece_bytes - 1) / piece_bytes);
   for (std::uint64_t at = 0; at < bytes; at += piece_bytes) {
     const auto piece = memory_.subspan(offset + at, std::min(piece_bytes, bytes - at));
-    // In this order: what the whole agrees with was there before, too.
+    // Piece by piece before the whole: a piece whose bytes change in between does not pass with the whole.
     sums.push_back(wide_checksum(piece.data(), piece.size()));
     XXH3_64bits_update(&hash, piece.data(), piece.size());
   }
@@ -100,8 +101,8 @@ store_code shared_ledger::read(const reading& r, std::uint64_t at, std::span<std
     const auto n = std::min(end, number * piece_bytes + piece.size()) - from;
     auto* const to = into.data() + (from - begin);
     auto sum = near_copy_checksum(to, object.data() + from, n);
-    // Looked at after it was copied: what has taken the place meanwhile would be seen here. So it is even
-    // where the directory's word of it is still on its way.
+    // The copy is checked, not the place: an object that has taken the place meanwhile is noticed even if the
+    // directory's word of it is still on its way.
     if (n < piece.size()) sum = wide_checksum(piece.data(), piece.size());
     if (sum != (*r.sums)[number]) return store_code::checksum_mismatch;
     from += n;

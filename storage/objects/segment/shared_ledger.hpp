@@ -1,6 +1,6 @@
 #pragma once
-// A segment and the ledger of what lies in it, for the thread that hears the directory and those that let
-// tenants in.
+// A segment and the ledger of its contents, shared by the thread that hears the directory and those that
+// serve the endpoint's connections.
 
 #include <condition_variable>
 #include <cstddef>
@@ -17,14 +17,14 @@
 
 namespace mooncaf {
 
-/// Tenants reach bytes by place; whose they are the ledger says, which hears of it from the directory. A
-/// place of which it has not heard yet is waited for, since the client may be faster than the journal.
+/// Tenants reach bytes by place; the ledger, which hears it from the directory, says which tenant's they are.
+/// A place of which it has not heard yet is waited for, since the client may be faster than the journal.
 /// @thread  All functions may be called from any thread.
 class shared_ledger {
  public:
   explicit shared_ledger(std::span<std::byte> memory) : memory_(memory) {}
 
-  /// Calls `f` with the ledger, alone; those who wait for a place look again.
+  /// Calls `f` with the ledger, alone; threads that wait for a place look again.
   template <class F>
   auto with(F&& f) {
     std::lock_guard lock{mutex_};
@@ -37,26 +37,29 @@ class shared_ledger {
     store_code code = store_code::not_found;
     std::string_view tenant;
     std::uint64_t ticket = 0, offset = 0, bytes = 0;
-    std::uint64_t object_offset = 0, object_bytes = 0;       ///< what of the object lies here in one piece
-    std::shared_ptr<const std::vector<std::uint64_t>> sums;  ///< of its pieces; null: held against nothing
+    std::uint64_t object_offset = 0, object_bytes = 0;       ///< the part of the object that lies here in one
+                                                             ///< piece
+    std::shared_ptr<const std::vector<std::uint64_t>> sums;  ///< of its pieces; null: the bytes are not
+                                                             ///< checked
     std::optional<std::uint64_t> checksum;                   ///< xxh3-64 of what is read, where that is known
   };
-  /// Where all of a published object lies here it is held against its checksum, unless it was before: from
-  /// then on each piece is held against what it was then, so a part costs what the part does. Of one that is
-  /// not published yet, what its writer has not written is zero.
+  /// A published object that lies here as a whole is held against its checksum, unless it was before: from
+  /// then on each piece is held against its bytes at that time, so reading a part costs what the part does.
+  /// Of an object that is not published yet, what its writer has not written is zero.
   /// @param tenant  must outlive the reading; `endpoint_wire::everyone` reads what is published and known
-  /// here now, held against nothing: he knows the objects' checksums, and could have read it without us.
+  /// here now, unchecked: such a client knows the objects' checksums.
   /// @error not_found for what is not the tenant's, checksum_mismatch
   reading begin_read(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
-  /// Copies some of it. @param at  in what is read. @error not_found if another has the place by now,
-  /// checksum_mismatch; then `into` holds what nobody may see.
+  /// Copies some of it. @param at  in what is read. @error not_found if another object has the place by now,
+  /// checksum_mismatch; then `into` holds bytes that must not be handed out.
   store_code read(const reading& r, std::uint64_t at, std::span<std::byte> into);
-  /// Where they lie, for `everyone`: what comes of bytes that change meanwhile he can tell.
+  /// The bytes where they lie, for `everyone`, whose client notices by the checksum if they change meanwhile.
   std::span<const std::byte> bytes_of(const reading& r) const { return memory_.subspan(r.offset, r.bytes); }
 
-  /// Looks at all bytes of a published object, which lie here in one piece; at a tenant's once, since what he
-  /// reads of it is held against that look. @param tenant  whose it is, or `endpoint_wire::everyone`.
-  /// @param checksum  xxh3-64 of what lies there.
+  /// Checks all bytes of a published object, which lie here in one piece; a tenant's object once, since what
+  /// it reads of it later is held against that.
+  /// @param tenant  that has the object, or `endpoint_wire::everyone`. @param checksum  xxh3-64 of the bytes
+  /// there.
   /// @error not_found for what is not the tenant's, is not published, or is a part of an object
   store_code look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until,
                   std::uint64_t& checksum);

@@ -7,12 +7,13 @@
 
 namespace mooncaf {
 
-/// Events a second, where those of the last seconds count most: an event counts half after `half_life_s`.
+/// Events a second of late: an event counts half as much after `half_life_s`.
 /// @thread  not synchronised. Time comes in and never goes back. @cost O(1), 16 bytes
 class decayed_rate {
  public:
   static constexpr double half_life_s = 10;
-  static constexpr double one_per_s = 0.6931471805599453 / half_life_s;  ///< what an event counts when it is
+  static constexpr double one_per_s = 0.6931471805599453 / half_life_s;  ///< what an event counts when it
+                                                                         ///< happens
 
   void note(time_point now, double events = 1) {
     sum_ = static_cast<float>(left(now) + events);

@@ -29,8 +29,14 @@ std::vector<std::uint32_t> disk_space::ids() const {
 segment_view disk_space::view(std::uint32_t id, std::uint32_t owner) const {
   const auto& d = disks_.at(id);
   const auto own = owner < d.used_by.size() ? d.used_by[owner] : 0;
-  return {id,          d.is.name, d.is.host, d.is.bytes, d.is.bytes - (owner == 0 ? d.used : own),
-          d.is.draining, storage_tier::ssd, 0};
+  return {id,
+          d.is.name,
+          d.is.host,
+          d.is.bytes,
+          d.is.bytes - (owner == 0 ? d.used : own),
+          d.is.draining,
+          storage_tier::ssd,
+          0};
 }
 
 std::uint64_t disk_space::total_bytes() const {
@@ -123,12 +129,14 @@ void disk_space::end_save(std::uint32_t id, std::uint32_t owner, std::uint64_t b
 
 void disk_space::note_writing(std::uint32_t id, bool good, time_point now) {
   auto& d = disks_.at(id);
-  if (!good && d.paused_until > now) return;  // what it had been told before it refused says nothing new
+  if (!good && d.paused_until > now)
+    return;  // a job that was under way when the disk refused the first one
+             // tells nothing new
   d.pause = good ? duration{} : std::clamp(2 * d.pause, first_pause, longest_pause);
   d.paused_until = good ? time_point{} : now + d.pause;
 }
 
-// ---- who leaves -------------------------------------------------------------------------------------------
+// ---- what leaves -------------------------------------------------------------------------------------------
 
 std::optional<disk_space::walk::found> disk_space::walk::next() {
   std::erase_if(cursors_, [](const cursor& c) { return c.at == c.end; });

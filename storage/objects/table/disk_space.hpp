@@ -21,12 +21,12 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// Each holder has one SSD at most, beside one segment of memory, and it is between these two that bytes go.
+/// A holder has one SSD at most, beside one segment of memory, and bytes move between these two alone.
 ///
 /// Invariant: `used` of an SSD is what was charged to it, and counts with the tenants that were charged
-/// (`tenant_use::disk_bytes`). An object stands in the order of each SSD on which it has a part, once.
-/// @thread  not synchronised. @pre of every function that takes an SSD: it is mounted, unless it says
-/// otherwise.
+/// (`tenant_use::disk_bytes`). An object stands once in the order of each SSD on which it has a part.
+/// @thread  not synchronised. @pre of every function that takes an SSD: the SSD is mounted, unless the
+/// function says otherwise.
 class disk_space {
  public:
   /// When last used; then what lies deeper in its chain goes first; then what is there for longer.
@@ -74,8 +74,9 @@ class disk_space {
   void rank_again(stored_object& o);
 
   // ---- writing
-  /// Bytes that one SSD has been told to save and has not saved yet, at most; more would only wait there. And
-  /// at most a part of the memory beside it, since what is being saved makes way for nobody before it is.
+  /// Bytes that one SSD has been told to save and has not saved yet, at most, because more would only wait
+  /// there; and at most a part of the memory beside it, because an object that is being saved cannot make way
+  /// for others yet.
   static constexpr std::uint64_t saving_max = 256 * MiB, saving_part = 4;
   /// Whether it takes an object of so many bytes at all, now.
   bool may_save(std::uint32_t id, std::uint64_t bytes, time_point now) const;
@@ -88,8 +89,8 @@ class disk_space {
   void note_writing(std::uint32_t id, bool good, time_point now);
 
   // ---- who leaves
-  /// Goes through objects that lie on SSDs, first what was used longest ago, whatever of the SSDs it is on.
-  /// The object that was given last may be taken off or erased, and no other.
+  /// Goes through the objects that lie on SSDs, those used longest ago first, whichever SSD they are on. The
+  /// caller may take off or erase the object that it was given last, and no other.
   class walk {
    public:
     struct found {
@@ -107,7 +108,7 @@ class disk_space {
     std::vector<cursor> cursors_;
   };
   walk walk_tenant(std::uint32_t owner);  ///< its objects on any SSD
-  walk walk_disk(std::uint32_t id);       ///< anybody's on this one
+  walk walk_disk(std::uint32_t id);       ///< every tenant's objects on this SSD
 
   /// Recounts: that exactly these bytes are used of each SSD, and so many objects stand in its order. For
   /// tests.
@@ -121,9 +122,9 @@ class disk_space {
     bool open = false;
     std::uint64_t used = 0;
     std::uint64_t under_way = 0;  ///< bytes that are being saved
-    time_point paused_until{};    ///< it refused to write
+    time_point paused_until{};    ///< the SSD has refused to write, and is not asked before then
     duration pause{};
-    std::map<std::uint32_t, order> leaves;  ///< in which objects leave it, by tenant
+    std::map<std::uint32_t, order> leaves;  ///< by tenant, the order in which objects leave the SSD
     std::vector<std::uint64_t> used_by{};   ///< bytes of published objects, by tenant
     std::size_t objects() const;
   };

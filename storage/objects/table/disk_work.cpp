@@ -22,7 +22,8 @@ void disk_work::set_going(stored_object& o, std::uint64_t bytes) {
   const auto was = std::exchange(o.work.going_, bytes);
   if (was == bytes) return;
   quotas_.more(o.owner, &tenant_use::leaving_bytes, bytes - was);
-  if ((was != 0) != (bytes != 0)) quotas_.more(o.owner, &tenant_use::leaving, bytes != 0 ? 1 : ~std::uint64_t{0});
+  if ((was != 0) != (bytes != 0))
+    quotas_.more(o.owner, &tenant_use::leaving, bytes != 0 ? 1 : ~std::uint64_t{0});
 }
 
 std::optional<disk_work::report> disk_work::done(std::uint32_t disk, std::uint64_t ticket, bool good) {
@@ -74,9 +75,8 @@ disk_work::broken_off disk_work::break_off(const std::function<bool(std::uint32_
 }
 
 bool disk_work::is_saving(std::uint32_t owner) const {
-  return std::ranges::any_of(all_, [&](const auto& at) {
-    return !at.second.loads && at.second.of && at.second.of->owner == owner;
-  });
+  return std::ranges::any_of(
+      all_, [&](const auto& at) { return !at.second.loads && at.second.of && at.second.of->owner == owner; });
 }
 
 std::vector<disk_work::part_view> disk_work::all() const {

@@ -1,5 +1,5 @@
 #pragma once
-// What SSDs' holders have been told to save or to load, and have not finished.
+// Saves and loads that holders of SSDs have been told to do and have not finished.
 
 #include <cstdint>
 #include <functional>
@@ -16,15 +16,15 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// Invariant: there is one work on an object at a time, of one SSD or several: a save, or a load. An object
-/// that is gone leaves behind the loads that its holders may still write for.
+/// Invariant: an object has one work at a time, a save or a load, on one SSD or several. When the object
+/// goes, its loads stay behind for as long as their holders may still write into its memory.
 /// @thread  not synchronised.
 class disk_work {
  public:
   class slot {
    public:
     bool any() const noexcept { return !parts_.empty(); }
-    /// Of one replica.
+    /// The parts of one replica.
     const std::vector<disk_part>& parts() const noexcept { return parts_; }
     /// Bytes that leave memory as soon as it is saved; zero: it stays.
     std::uint64_t going() const noexcept { return going_; }
@@ -43,11 +43,11 @@ class disk_work {
                   std::vector<std::vector<memory_part>>&& rooms);
   void set_going(stored_object& o, std::uint64_t bytes);
 
-  /// What a holder says of one part.
+  /// A holder's report on one part.
   struct report {
     bool loads = false;
     stored_object* of = nullptr;    ///< null: it is gone meanwhile
-    std::vector<memory_part> room;  ///< of one that is gone: free now
+    std::vector<memory_part> room;  ///< memory of a load whose object is gone: it is free now
     bool complete = false;  ///< nothing is to be waited for: all parts are there, or this one will not be
   };
   /// @returns nothing for what is not known, or was reported before.
@@ -66,7 +66,7 @@ class disk_work {
     std::vector<stored_object*> objects;  ///< still to be finished; some twice
     std::vector<memory_part> room;        ///< nothing is written there any more
   };
-  /// All work of these SSDs will not be done.
+  /// Gives up all work of these SSDs: it will not be done.
   broken_off break_off(const std::function<bool(std::uint32_t disk)>& of_these);
 
   /// Whether something of the tenant's is being saved, and may go when that is done. @cost O(all work)

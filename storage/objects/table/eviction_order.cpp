@@ -8,7 +8,7 @@
 namespace mooncaf {
 
 namespace {
-/// So many are remembered for each object that is there.
+/// Gone objects to remember for each object that is there.
 constexpr std::size_t remembered = 4;
 constexpr std::size_t least_remembered = 1024;
 
@@ -17,9 +17,9 @@ std::uint32_t tag_of(std::uint64_t name) noexcept { return static_cast<std::uint
 
 eviction_order::eviction_order(eviction_policy rule) : rule_(rule) {}
 
-// ---- objects
-// -------------------------------------------------------------------------------------------------
+// ---- objects ----
 
+// A name that was given up lately comes back with the uses that were remembered of it.
 eviction_order::handle eviction_order::add(std::uint64_t name, double worth, std::uint32_t depth,
                                            std::uint32_t owner) {
   if (heaps_.size() <= owner) heaps_.resize(owner + 1);
@@ -124,12 +124,12 @@ void eviction_order::make_room_to_remember() {
   const auto wanted = std::bit_ceil(std::max<std::size_t>(least_remembered, remembered * there_));
   if (gone_.size() >= wanted) return;
   const auto old = std::exchange(gone_, std::vector<memory>(wanted));
-  // A slot has lost the low bits of its name: those that stand where they may stand stay, in all such places.
+  // A slot no longer has the low bits of its name, so each memory is kept in all places where its name may
+  // lead.
   for (std::size_t i = 0; !old.empty() && i < wanted; ++i) gone_[i] = old[i & (old.size() - 1)];
 }
 
-// ---- order
-// ---------------------------------------------------------------------------------------------------
+// ---- order ----
 
 std::uint8_t eviction_order::worth_class(double worth) const noexcept {
   if (rule_ != eviction_policy::cost_aware || worth_count_ == 0) return worth_classes / 2;

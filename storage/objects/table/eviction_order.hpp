@@ -1,8 +1,8 @@
 #pragma once
 // Which object to give up next. Bookkeeping over numbers: no memory, no keys, no clock.
 //
-// Objects form chains by the parents that their writers named: an object whose parent is gone is of no use to
-// an engine that reads prefixes, so what has a child that is there is never given up.
+// Objects form chains by the parents that their writers named. An engine that reads prefixes cannot use an
+// object whose parent is gone, so an object is never given up before its children.
 
 #include <array>
 #include <cstddef>
@@ -14,18 +14,16 @@
 
 namespace mooncaf {
 
-/// The end of each chain, in order of how soon it goes.
+/// The ends of all chains, in the order in which they go.
 ///
-/// `cost_aware` learns how likely an object of so many uses is wanted again once it has lain unused for so
-/// long, from the objects that were used again and those that were not; how often an object was used it
-/// remembers for a while after it is gone. What goes is the object for which that, times the recomputing
-/// that a byte of it saves, is least.
+/// `cost_aware` learns from all objects how likely one that was used so often is wanted again once it has
+/// lain unused for so long; it remembers for a while how often an object was used that is gone. The object
+/// goes for which these odds, times the cost of recomputing one byte of it, are least.
 ///
-/// @thread  not synchronised.  @cost O(log n) a change, O(1) for the next one; 56 bytes an object,
-/// 24 where it may be given up, and 64 to 128 for what is remembered, once something has been given up.
+/// @thread  not synchronised.  @cost O(log n) a change, O(1) for the next one; 56 bytes an object, 24 where
+/// it may be given up, and 64 to 128 for what is remembered, once something has been given up.
 /// @source  hits for the space and time that they take as in N. Beckmann et al., LHD: Improving Cache Hit
-/// Rate by Maximizing Hit Density, NSDI 2018; uses that are remembered as in N. Megiddo, D. Modha, ARC, FAST
-/// 2003.
+/// Rate by Maximizing Hit Density, NSDI 2018; remembered uses as in N. Megiddo, D. Modha, ARC, FAST 2003.
 class eviction_order {
  public:
   using handle = std::uint32_t;
@@ -39,24 +37,24 @@ class eviction_order {
   explicit eviction_order(eviction_policy rule = eviction_policy::lru);
 
   /// A new object, held, used once. @param name  a hash of its key.
-  /// @param worth  cost of recomputing a byte of it, in any unit that all have in common; zero: not known,
-  /// it counts as much as the others' do on average.
+  /// @param worth  cost of recomputing a byte of it, in any unit that all objects share; zero: unknown, it
+  /// counts as the average of the others.
   /// @param depth  objects before it in its chain.
-  /// @param owner  whose it is; small numbers, from zero.
+  /// @param owner  the tenant's number; small numbers, from zero.
   handle add(std::uint64_t name, double worth, std::uint32_t depth, std::uint32_t owner = 0);
-  /// What this is useless without. Ignored if the parent does not come before it in a chain: links never go
-  /// round in a circle.
+  /// The child is useless without the parent. Ignored if the parent does not come before it in a chain: links
+  /// never form a circle.
   void link(handle child, handle parent);
-  /// Somebody read or wrote it. @param counts  not for what belongs to one use together with an earlier one.
+  /// The object was read or written. @param counts  false for a part of an earlier use.
   void use(handle h, bool counts);
   void stand(handle h, standing s);
-  /// It has children that are not known here, and is not given up for as long as that is so.
+  /// The object has children that other shards know, and is not given up as long as that is so.
   void follow(handle h, bool followed);
   bool followed(handle h) const noexcept { return nodes_[h].followed; }
   /// @param evicted  to make room for others, so that it may come back.
   void erase(handle h, bool evicted);
 
-  /// What goes next; `none` if all are held or followed by others.
+  /// The object that goes next; `none` if all are held or have children.
   handle victim() const;
   /// The same among one owner's.
   handle victim_of(std::uint32_t owner) const;
@@ -65,7 +63,7 @@ class eviction_order {
   std::uint32_t uses(handle h) const noexcept { return nodes_[h].uses; }
   std::uint32_t children(handle h) const noexcept { return nodes_[h].children; }
   double worth(handle h) const noexcept { return nodes_[h].worth; }
-  /// Of objects that were given up, those that somebody put again not long after.
+  /// Objects that were put again not long after they were given up.
   std::uint64_t regretted() const noexcept { return regretted_; }
 
   /// Recounts everything. For tests.
@@ -88,7 +86,7 @@ class eviction_order {
     std::uint64_t used = 0, counted = 0;  ///< when last, in uses of all
     handle parent = none;
     std::uint32_t children = 0, depth = 0, uses = 0;
-    std::uint32_t place = none;  ///< in the heap of its order
+    std::uint32_t place = none;  ///< in the heap of its tenant's order
     std::uint32_t owner = 0;
     float worth = 0;
     standing stands = standing::held;
@@ -96,7 +94,7 @@ class eviction_order {
     bool followed = false;
     std::uint8_t worth_class = 0;
   };
-  /// What is remembered of an object that is gone, until another takes its slot.
+  /// What is remembered of a gone object, until another one takes the slot.
   struct memory {
     std::uint32_t tag = 0, uses = 0;
     std::uint64_t counted = 0;
@@ -120,7 +118,7 @@ class eviction_order {
   };
   void consider(const std::array<heap, orders>& among, candidate& best) const;
   memory& slot(std::uint64_t name) { return gone_[name & (gone_.size() - 1)]; }
-  /// What was remembered of one that comes again.
+  /// Gives an object that comes again the uses that were remembered of it.
   void remind_of(node& n);
   void make_room_to_remember();
   std::uint8_t worth_class(double worth) const noexcept;
@@ -129,7 +127,7 @@ class eviction_order {
   std::vector<node> nodes_;
   std::vector<handle> unused_;
   std::vector<tiers> heaps_;  ///< by owner
-  std::vector<memory> gone_;  ///< a power of two of them, or none until something is gone
+  std::vector<memory> gone_;  ///< a power of two of slots, or none until something is gone
   reuse_odds odds_;
   std::uint64_t clock_ = 0, regretted_ = 0, there_ = 0;
   double worth_sum_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Parts on SSDs of objects of which other parts are away: kept until the SSDs that have those are back, the key
+// Parts of objects on SSDs whose other parts are away. They are kept until the other SSDs are back, the key
 // has another value, or room is wanted.
 
 #include <cstdint>
@@ -33,14 +33,14 @@ class lone_parts {
   void add(std::string_view key, lone_part&& one);
   /// The parts that are there of a replica, in the order of the object's bytes.
   std::vector<lone_part> of_replica(std::string_view key, std::uint64_t replica) const;
-  /// It is not one of them any more; what becomes of its bytes is the caller's.
+  /// Takes the part out of the book; the caller decides what becomes of its bytes.
   void take_out(std::string_view key, const disk_part& part);
-  /// Erases those of values up to this version.
+  /// Erases the parts of this value and of earlier ones.
   void forget(std::string_view key, std::uint64_t version = ~std::uint64_t{0});
   void forget_if(const std::function<bool(std::string_view)>& matches);
   /// Erases all of one key that has a part on the SSD. @returns false if there is none.
   bool forget_one_on(std::uint32_t disk);
-  /// The SSD is gone, and those on it.
+  /// The SSD is gone, and its parts with it.
   void drop_disk(std::uint32_t disk);
   void each(const std::function<void(const lone_part&)>& visit) const;
 

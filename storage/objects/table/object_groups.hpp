@@ -1,7 +1,8 @@
 #pragma once
 // Objects that are leased together and leave together. With several shards a group may have members in any of
-// them: its lease, and how often it was given up, are one word that all shards look at (`shared_group`), so
-// that both count in all of them at once; memory of what has left follows with a message.
+// them: one word that all shards look at (`shared_group`) says until when it is leased and how often it was
+// given up, so both hold in all shards at once; the memory of other shards' members is freed when a message
+// has come.
 
 #include <cstdint>
 #include <set>
@@ -34,7 +35,7 @@ class object_groups {
   using members = std::unordered_set<stored_object*>;
   class slot {
    public:
-    bool any() const noexcept { return in_ != nullptr; }  ///< it is in one
+    bool any() const noexcept { return in_ != nullptr; }  ///< the object is in a group
 
    private:
     friend class object_groups;
@@ -58,12 +59,12 @@ class object_groups {
   // ---- other shards
   /// @returns false, and leases nothing, where the shard is to hear first what has become of the group.
   bool lease(stored_object& o, time_point until);
-  /// Until when it is leased, in whatever shard; the start of time for what no other shard has a part in.
+  /// Until when any shard has leased the group; the start of time if no other shard has members.
   static time_point leased_until(const stored_object& o);
   struct left_elsewhere {
     bool any = false, soft = false;  ///< also what is pinned softly
   };
-  /// What has left in other shards since the last call: members here are to follow.
+  /// How much of the group other shards have given up since the last call: members here are to follow.
   static left_elsewhere news(stored_object& o);
   /// Holds an object for as long as its group is leased. @returns whether it is.
   bool holds(stored_object& o, time_point now);
@@ -71,8 +72,8 @@ class object_groups {
   static bool is_held(const stored_object& o);
   /// An object that is not held any more. Null: none.
   stored_object* hold_ended(time_point now);
-  /// The group is to go, here and elsewhere. @param soft  with what is pinned softly. @returns `given_up` also
-  /// where no other shard has a part in it.
+  /// The group is to go, in all shards. @param soft  softly pinned members, too. @returns `given_up` also
+  /// where no other shard has members.
   shared_group::outcome give_up(stored_object& o, bool soft, time_point now);
   /// A member of the group of this name. Null: there is none here.
   stored_object* any_of(std::string_view name) const;
@@ -83,7 +84,7 @@ class object_groups {
  private:
   struct group {
     members all;
-    time_point leased_at{};          ///< all of them
+    time_point leased_at{};          ///< last lease of all members
     shared_group* shared = nullptr;  ///< with members in other shards
     shared_group::times_left followed{};
   };

@@ -1,6 +1,6 @@
 #pragma once
-// The one map of objects, by key. A value that is being written under a key that is there lies beside the map
-// until it is published.
+// The one map of objects, by key. A value that is being written under a key that has a value lies beside the
+// map until it is published.
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,8 @@ class object_index {
   static std::uint64_t hash_of(std::string_view key) noexcept { return XXH3_64bits(key.data(), key.size()); }
   static std::uint64_t hash_of(const stored_object& o) noexcept { return hash_of(*o.key); }
 
-  /// What has its place in the map: published, or being written where nothing else is. Null: nothing.
+  /// The object in the map: a published one, or one that is being written where there is no other. Null:
+  /// none.
   stored_object* find(std::string_view key);
   const stored_object* find(std::string_view key) const;
   /// By all that is known of its key. @param hash  see `hash_of`
@@ -36,15 +37,15 @@ class object_index {
   stored_object& add_or_beside(std::string_view key);
   /// A million come in a second or two, of which growing by two each time took a sixth: grows by four.
   void expect_many();
-  /// @pre the key is nobody's, and the object not beside another.
+  /// @pre no object has the key, and the object does not lie beside another.
   void rename(stored_object& o, std::string_view key);
-  /// What lay beside takes its place in the map. @pre the place is free
+  /// An object that lay beside the map takes its place there. @pre the place is free
   void put_in_place(stored_object& o);
   void erase(stored_object& o);
 
   std::size_t size() const noexcept { return all_.size() + beside_.size(); }
-  /// Those that have their place in the map, in no order, until `visit` returns false. `visit` adds and erases
-  /// none.
+  /// Calls `visit` for the objects in the map, in no order, until it returns false. `visit` must not add or
+  /// erase any.
   template <class F>
   void each(F visit) {
     for (auto& [key, o] : all_)
@@ -55,7 +56,7 @@ class object_index {
     for (const auto& [key, o] : all_)
       if (!visit(o)) return;
   }
-  /// Those beside the map, in the same way.
+  /// The same for the objects beside the map.
   template <class F>
   void each_beside(F visit) {
     for (auto& [key, o] : beside_)
@@ -68,7 +69,7 @@ class object_index {
   }
 
  private:
-  struct hashed_key {  ///< all that is known of it
+  struct hashed_key {  ///< the hash is all that a lookup needs
     std::uint64_t hash;
   };
   struct text_hash {

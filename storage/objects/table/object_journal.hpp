@@ -1,5 +1,5 @@
 #pragma once
-// Who is told what becomes of memory and SSDs that are mounted.
+// The interface through which the table tells what becomes of mounted memory and SSDs.
 
 #include <cstdint>
 #include <span>
@@ -18,11 +18,12 @@ class object_journal {
   virtual void reserved(std::uint32_t segment, const segment_record& record) = 0;
   virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key,
                          std::string_view group) = 0;
-  /// @param offset  of the memory, which the ticket had. @param rests  for so long nobody else gets it.
+  /// @param offset  of the memory that the ticket had. @param rests  the memory is given to no object for so
+  /// long.
   virtual void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) = 0;
   /// An SSD is to forget an object.
   virtual void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) = 0;
-  /// What was known of the key counts no more: it was removed, or has another value.
+  /// The key's former value counts no more: it was removed or replaced.
   virtual void changed(std::string_view key) = 0;
   /// The holder of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
   /// says how it went.

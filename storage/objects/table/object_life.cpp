@@ -256,6 +256,7 @@ bool object_life::sound(const stored_object& o) const {
   return true;
 }
 
+// Recounts from the objects, without any of the counters that it checks.
 bool object_life::consistent(std::vector<tenant_use>& uses) const {
   std::map<std::uint32_t, std::uint64_t> used;
   std::map<std::uint32_t, std::size_t> on_disk;
@@ -290,7 +291,9 @@ bool object_life::consistent(std::vector<tenant_use>& uses) const {
     return true;
   };
   b_.index.each([&](const stored_object& o) { return (good = !o.beside) && add(o); });
-  if (good) b_.index.each_beside([&](const stored_object& o) { return (good = o.beside && !o.published()) && add(o); });
+  if (good)
+    b_.index.each_beside(
+        [&](const stored_object& o) { return (good = o.beside && !o.published()) && add(o); });
   if (!good) return false;
   for (const auto& part : b_.work.all()) {
     for (const auto& room : part.room) take(room);

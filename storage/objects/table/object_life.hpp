@@ -1,6 +1,6 @@
 #pragma once
-// What becomes of one object, in all the books that know of it: it appears, is leased, lies in memory, on SSD or
-// in both, and leaves. Whether it should is decided by the classes above.
+// What becomes of one object, in all the books that know of it: it appears, is leased, lies in memory, on SSD
+// or in both, and leaves. The classes above decide whether it should.
 
 #include <cstdint>
 #include <functional>
@@ -28,8 +28,11 @@ class object_life {
    public:
     /// Uses that were counted; of what is on SSD: since it left memory where it was for good.
     std::uint32_t hits() const noexcept { return hits_; }
-    bool transient() const noexcept { return transient_; }  ///< in memory for as long as its lease alone
-    bool revocable() const noexcept { return revocable_; }  ///< which ends when room is wanted for another load
+    bool transient() const noexcept {
+      return transient_;
+    }                                                       ///< the object stays in memory only as long as
+                                                            ///< its lease
+    bool revocable() const noexcept { return revocable_; }  ///< its lease ends when a load needs the room
     bool alone() const noexcept { return alone_; }          ///< published, on SSD and not in memory
 
    private:
@@ -41,9 +44,9 @@ class object_life {
   explicit object_life(object_books& books) : b_(books) {}
 
   // ---- appears and leaves
-  /// It is published: it counts, its times run, and it may go unless something holds it.
+  /// The object is published: it counts, its times run, and it may go unless something holds it.
   void show(stored_object& o, time_point now);
-  /// Forgets it. Its memory is free at `free_at`: somebody may read or write it until then.
+  /// Forgets the object. Its memory is free at `free_at`, because a client may read or write it until then.
   /// @param evicted  to make room, so that it may come back.
   void erase(stored_object& o, time_point free_at, time_point now, bool evicted = false);
 
@@ -51,7 +54,7 @@ class object_life {
   void lease(stored_object& o, time_point now);
   /// Cut short.
   void end_lease(stored_object& o, time_point now);
-  /// Until when somebody may read it, in whatever shard.
+  /// Until when a client of any shard may read the object.
   static time_point protected_until(const stored_object& o);
   /// Whether its group holds it.
   bool holds_with_group(stored_object& o, time_point now);
@@ -62,28 +65,30 @@ class object_life {
 
   // ---- is used
   void use(stored_object& o, bool counts);
-  /// What was read from SSD stays in memory once it is used often enough.
+  /// An object that was read from SSD stays in memory once it is used often enough.
   void promote(stored_object& o);
-  /// It was loaded: these are in memory for as long as its lease, which ends when room is wanted.
+  /// The object was loaded into these parts. It stays there as long as its lease, which ends early when room
+  /// is wanted.
   void came_from_disk(stored_object& o, std::span<const memory_part> parts, time_point now);
 
   // ---- memory
-  /// @pre Nobody reads it in memory, and it is on SSD.
+  /// @pre no client reads the object in memory, and it is on SSD.
   void leave_memory(stored_object& o, time_point now);
   /// Gives up the replica of the first part that is one of these, but never the last. @returns whether it did.
-  bool drop_replica(stored_object& o, const std::function<bool(const memory_part&)>& of_these, time_point now);
-  /// The segment is going, and with it each replica of which a part lies there. What is left of such a one rests:
-  /// somebody may read or write it.
+  bool drop_replica(stored_object& o, const std::function<bool(const memory_part&)>& of_these,
+                    time_point now);
+  /// The segment is going, and with it each replica of which a part lies there. The other parts of such a
+  /// replica rest, because a client may read or write them.
   void lose_memory(stored_object& o, std::uint32_t segment, time_point now);
-  /// What lies on SSD alone takes up nothing of a quota that bounds memory. To be called when that may have
-  /// changed.
+  /// A tenant's object that lies on SSD alone takes up nothing of a quota that bounds memory. To be called
+  /// when that may have changed.
   void count_alone(stored_object& o);
 
   // ---- SSD
   void put_on_disk(stored_object& o, std::span<const disk_part> replica);
   /// The replica alone: others stay.
   void drop_from_disk(stored_object& o, std::uint64_t replica);
-  /// It is in memory alone, if it is not on SSD any more.
+  /// An object that is not on SSD any more stays in memory like any other.
   void settle_in_memory(stored_object& o);
   /// SSDs work on it no more, or what they do is for nothing.
   void end_work(stored_object& o, bool given_up, time_point now);
@@ -91,7 +96,7 @@ class object_life {
   // ---- is told of
   segment_record record_of(const stored_object& o, const memory_part& part, time_point now) const;
   segment_record record_on_disk(const stored_object& o, const disk_part& part, time_point now) const;
-  /// What was known of the key counts no more.
+  /// The key's former value counts no more.
   void changed(std::string_view key);
 
   /// Recounts what there is of each tenant's; nothing if an object contradicts a book. For tests. @cost O(objects)

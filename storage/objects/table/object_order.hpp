@@ -1,7 +1,7 @@
 #pragma once
-// Which object goes next: `eviction_order`'s numbers, and the objects that they stand for. Chains that go from
-// one shard to another are counted in `shard_commons`; what has children elsewhere is found out when it would be
-// given up.
+// Which object goes next: `eviction_order`'s numbers, and the objects that they stand for. Chains between
+// shards are counted in `shard_commons`; whether an object has children elsewhere is looked up when it is
+// about to be given up.
 
 #include <cstdint>
 #include <functional>
@@ -19,11 +19,11 @@ namespace mooncaf {
 struct stored_object;
 class object_index;
 
-/// Whose objects are to go, and from where.
+/// Which objects are to go, and from where.
 struct victim_wish {
-  std::optional<std::uint32_t> owner = {};  ///< nothing: anybody's
+  std::optional<std::uint32_t> owner = {};  ///< nothing: every tenant's
   std::uint32_t in = 0;                     ///< segment where room is wanted; zero: any
-  /// Where nothing else is left, also what has children in other shards.
+  /// Where no other object is left, also one that has children in other shards.
   bool at_last = false;
 };
 
@@ -54,14 +54,14 @@ class object_order {
   /// @param parent  the object that it is useless without, where that is in this table; null: it is not.
   /// @param named  hash of the parent's key; zero: none. @param cost  of making it again.
   void enter(stored_object& o, const stored_object* parent, std::uint64_t named, double cost);
-  /// One that an earlier directory knew; its parent may come later (`link_parents`).
+  /// An object that an earlier directory knew; its parent may come later (`link_parents`).
   /// @param worth  of a byte. @param depth  objects before it in its chain.
   void enter_again(stored_object& o, std::uint64_t parent, double worth, std::uint32_t depth);
-  /// Finds the parents of those that were entered again, if there are new ones.
+  /// Finds the parents of objects that were entered again, if there are new ones.
   void link_parents(const object_index& all);
   /// @param evicted  to make room for others, so that it may come back.
   void leave(stored_object& o, bool evicted);
-  /// Its children, and its place in its chain, are those of `is` from now on.
+  /// `is` takes over the children of `was`, and its place in its chain.
   void hand_over(stored_object& was, stored_object& is);
   void used_like(stored_object& o, const stored_object& other);
 
@@ -69,15 +69,15 @@ class object_order {
   /// @returns whether it counts, and is not one with the use before.
   bool use(stored_object& o, time_point now);
   void use_beside(stored_object& o);  ///< with another of its group
-  void renew(stored_object& o);       ///< it has another value
+  void renew(stored_object& o);       ///< the object has another value
   void set_used(stored_object& o, time_point now);
 
   // ---- leaving
   void stand(stored_object& o, standing s) { order_.stand(place(o), s); }
   standing standing_of(const stored_object& o) const { return order_.standing_of(place(o)); }
-  /// What goes next, of one tenant's or anybody's; null if all are held, or followed by others.
+  /// The next object of one tenant, or of all; null if all are held or have children.
   stored_object* next(std::optional<std::uint32_t> owner);
-  /// Of what has children in other shards alone what was used longest ago. @cost O(all that has such)
+  /// Among objects whose children are all in other shards the one used longest ago. @cost O(all such objects)
   stored_object* next_followed(const victim_wish& from) const;
   /// No other shard has a child of it any more.
   void childless(stored_object& o);

@@ -1,5 +1,5 @@
 #pragma once
-// What keeps an object for a time, and what ends it: leases, pins, times to live.
+// What protects an object for a time: leases, pins, times to live.
 
 #include <cstddef>
 #include <set>
@@ -11,14 +11,15 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// Says when each of them ends; what then becomes of the object is the caller's.
+/// Says when a protection ends; the caller decides what then becomes of the object.
 ///
-/// Invariant: objects with a lease hang in one list, in the order in which their leases end, because all leases
-/// are of one length and time never goes back. A lease that has ended protects until `lease_ended` has said so.
+/// Invariant: objects with a lease hang in one list, in the order in which their leases end, because all
+/// leases are of one length and time never goes back. A lease that has ended protects until `lease_ended` has
+/// said so.
 /// @thread  not synchronised.  @cost of a lease O(1), of a pin or a time to live O(log n)
 class object_protection {
  public:
-  /// What it keeps of an object.
+  /// The protection of one object.
   class slot {
    public:
     bool leased() const noexcept { return leased_; }
@@ -40,9 +41,10 @@ class object_protection {
   /// @param until  not before the end of any other lease.
   void lease(stored_object& o, time_point until);
   void unlease(stored_object& o);
-  /// Without a lease of its own: an earlier directory's, or one that is cut short.
+  /// Sets an end without a lease in the list: of a lease that an earlier directory granted, or that is cut
+  /// short.
   void set_lease_end(stored_object& o, time_point end);
-  /// An object whose lease has ended, and does not hang in the list any more. Null: none.
+  /// The next object whose lease has ended; it is taken off the list. Null: none.
   stored_object* lease_ended(time_point now);
   stored_object* oldest_lease() const noexcept { return oldest_; }
   static stored_object* next_lease(const stored_object& o);
@@ -52,12 +54,12 @@ class object_protection {
   static void pin(stored_object& o, bool hard, time_point soft_end, duration ttl, time_point now);
   /// The same pins and time to live as another value, or place, of it.
   static void pin_like(stored_object& o, const stored_object& other);
-  /// It is published: its time to live and its soft pin end when they are to.
+  /// The object is published: from now on `expired` and `soft_pin_ended` report it when its times have come.
   void watch(stored_object& o, time_point now);
   void forget(stored_object& o);  ///< with its lease
-  /// An object whose soft pin has ended; each once. Null: none.
+  /// The next object whose soft pin has ended; each once. Null: none.
   stored_object* soft_pin_ended(time_point now);
-  /// An object whose time to live has ended, for as long as it is watched. Null: none.
+  /// An object whose time to live has ended, as long as it is watched. Null: none.
   stored_object* expired(time_point now) const;
 
   std::size_t leases() const noexcept { return leases_; }

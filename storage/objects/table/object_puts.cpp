@@ -17,7 +17,8 @@ namespace mooncaf {
 namespace {
 /// A put that finds no room sets so much more free than it needs: the next ones need not wait.
 constexpr std::uint64_t saved_ahead = 32 * MiB;
-/// Of all bytes, at most, for room that has no name yet: small stores and large objects are better asked for.
+/// Share of all memory that rooms without a name may have together: larger objects, and small stores, ask for
+/// each put.
 constexpr double largest_share_ahead = 1.0 / 256;
 
 std::size_t key_bytes(std::string_view name) { return split_name(name).key.size(); }
@@ -62,7 +63,7 @@ object_puts::wanted object_puts::look(std::string_view key, std::uint64_t size, 
     return refuse(store_code::segment_not_found);
   if (policy.keep)
     want.stays = want.terms.leaving ? without_replicas_in(want.terms.leaving, there->memory) : there->memory;
-  // As often as before, or once if it is on SSD alone.
+  // The number of replicas stays, or is one for an object that is on SSD alone.
   if (want.copies == 0) want.copies = std::max<std::size_t>(replica_count(there->memory), 1);
   if (want.copies + replica_count(want.stays) > replicas_max) return refuse(store_code::invalid_parameters);
   return want;
@@ -83,6 +84,7 @@ store_code object_puts::take_quota(std::uint32_t owner, wanted& want, bool lossy
   return store_code::ok;
 }
 
+// The checks that cost nothing come first: a put that is refused must not have made others leave.
 reservation object_puts::reserve(session_id writer, std::string_view key, std::uint64_t size,
                                  const put_policy& policy, std::string_view host, time_point now,
                                  const object_ties& ties) {
@@ -177,7 +179,7 @@ stored_object& object_puts::begin(session_id writer, std::string_view key, std::
   return o;
 }
 
-/// What replaces another value keeps its place in its chain, when it is published.
+/// An object that replaces another value keeps that one's place in its chain when it is published.
 void object_puts::enter(stored_object& o, const object_ties& ties) {
   const bool tied = !ties.parent.empty() && !o.beside;
   const auto* const parent = tied ? b_.index.find(ties.parent) : nullptr;
@@ -195,7 +197,8 @@ reservation object_puts::reserve_ahead(session_id writer, std::uint64_t size, co
       static_cast<double>(b_.quotas.use().used_bytes) + bytes <= all * b_.options.high_watermark;
   if (!policy.may_be_ahead() || bytes > all * largest_share_ahead || !fits)
     return {store_code::no_space, 0, {}};
-  // Nobody can say such a name: what begins with a zero byte has another one behind it (`key_scope`).
+  // No client can say this name, since a name that begins with a zero byte has another one behind it
+  // (`key_scope`).
   auto unsaid = std::to_string(b_.writers.next_ticket());
   unsaid.insert(unsaid.begin(), '\0');
   const auto made = reserve(writer, unsaid, size, policy, host, now, {});
@@ -232,7 +235,7 @@ store_code object_puts::publish(session_id writer, std::uint64_t ticket, std::ui
   auto* const found = b_.writers.find(writer, ticket);
   if (!found) return store_code::not_found;
   auto& o = *found;
-  // What has become of its group until now does not concern it, nor what it joins.
+  // What became of the old value's group does not concern the new object, nor the group that it joins.
   rooms_.follow_group(o, now);
   if (auto* const was = b_.index.find(*o.key)) rooms_.follow_group(*was, now);
   const bool moves = o.writing.terms.moves;
@@ -264,7 +267,9 @@ void object_puts::become(stored_object& o, std::uint64_t ticket) {
   object_protection::pin_like(o, was);
   b_.order.used_like(o, was);
   object_warmth::like(o, was);
-  if (o.writing.terms.keeps) o.version = was.version;  // one of its replicas, not a later value
+  if (o.writing.terms.keeps)
+    o.version = was.version;  // a further replica of the same value, not a later
+                              // value
   if (!o.memory.front().for_readers) return;
   b_.quotas.count(&object_counts::warmed, 1);
   b_.warmth.made_for_readers(o, ticket);
@@ -276,7 +281,7 @@ bool object_puts::still_moves(const stored_object& o, std::uint64_t checksum) co
   return old && old->checksum == checksum && old->size == o.size;
 }
 
-/// Children of what is there are those of what replaces it.
+/// The children of the old value become children of the new one.
 void object_puts::take_place(stored_object& is, time_point now) {
   if (auto* const old = b_.index.find(*is.key)) {
     auto& was = *old;
@@ -287,7 +292,9 @@ void object_puts::take_place(stored_object& is, time_point now) {
     else b_.order.renew(is);
     const auto read_until = object_life::protected_until(was);
     life_.erase(was, read_until, now);
-    if (terms.keeps && read_until > now) life_.lease(is, now);  // somebody reads what it has taken over
+    if (terms.keeps && read_until > now)
+      life_.lease(is, now);  // a client may be reading replicas that it
+                             // has taken over
   }
   b_.index.put_in_place(is);
 }
@@ -304,7 +311,8 @@ void object_puts::keep_replicas(stored_object& was, stored_object& is) {
 
 // ---- given up ---------------------------------------------------------------------------------------------
 
-/// What a tenant writes comes through other hands, which may not have heard yet that it is to write no more.
+/// A tenant's bytes come through an endpoint, which may not have heard yet that they are not to be written
+/// any more.
 time_point object_puts::free_after_writing(const stored_object& o, time_point now) const {
   return o.owner == 0 ? now : now + b_.options.quarantine;
 }

@@ -25,7 +25,8 @@ stored_object* object_reading::visible(std::string_view key, time_point now) {
       return nullptr;
     }
     if (!o->group.any() || !rooms_.follow_group(*o, now))
-      return o;  // else it may be among those that are gone
+      return o;
+    // Following its group may have removed the object, so it is looked up again.
   }
 }
 
@@ -78,12 +79,15 @@ void object_reading::hold(std::string_view key, time_point now) {
 
 // ---- from SSD ---------------------------------------------------------------------------------------------
 
+// Room is made for all parts before any is read, so that two loads cannot each hold half of what they need.
 store_code object_reading::load(std::string_view key, time_point now) {
   auto* const o = visible(key, now);
   if (!o) return store_code::not_found;
   if (!o->memory.empty()) return store_code::ok;
   if (o->work.any()) return store_code::busy;
-  if (!o->protection.leased()) life_.lease(*o, now);  // what makes room for it on its way is not to be itself
+  if (!o->protection.leased())
+    life_.lease(*o, now);  // so that making room for the load does not evict the
+                           // object itself
   life_.settle(now);
   bool coming = false;
   for (const auto replica : replicas_on_disks(o->disks)) {
@@ -96,7 +100,7 @@ store_code object_reading::load(std::string_view key, time_point now) {
         part.owner = o->owner;
         b_.space.take(part);
         auto record = life_.record_of(*o, part, now);
-        record.published = false;  // and nobody's: its holder writes there, and no tenant
+        record.published = false;  // no tenant's, since the holder writes there
         if (b_.journal) b_.journal->reserved(part.segment, record);
       }
       const auto& from = replica[i];
@@ -139,7 +143,7 @@ std::vector<std::vector<memory_part>> object_reading::room_to_load(const stored_
   return rooms;
 }
 
-/// Where the holder of the SSD can write.
+/// Memory into which the holder of the SSD can read the part.
 std::vector<memory_part> object_reading::room_beside(const disk_part& part, bool& coming, time_point now) {
   const auto in = b_.disks.at(part.segment).beside;
   auto room = b_.placing.place_in(in, part.size);

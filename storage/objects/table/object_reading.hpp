@@ -1,5 +1,5 @@
 #pragma once
-// Who reads which objects: what a look at one does to it, and how it comes back into memory from SSD.
+// Looks at objects: what each does to the object, and how the object comes back into memory from SSD.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +20,7 @@ class object_reading {
 
   /// The published object of the key, if its time to live has not ended, and no shard has given up its group.
   stored_object* visible(std::string_view key, time_point now);
-  /// The same, used: it is leased, with all of its group, in whatever shard.
+  /// The same as a use: the object is leased, with its whole group in all shards.
   stored_object* used(std::string_view key, time_point now);
   /// And read, which may make it one of the hottest. Counts a hit or a miss.
   stored_object* read(std::string_view key, time_point now);
@@ -30,7 +30,7 @@ class object_reading {
   /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is made,
   /// not_found, no_space.
   store_code load(std::string_view key, time_point now);
-  /// All of it is there, or some of it cannot be read.
+  /// All parts of the load have been reported. @param good  all could be read.
   void end_load(stored_object& o, bool good, time_point now);
 
  private:

@@ -29,8 +29,8 @@ void object_recovery::begin_again(stored_object& o, const segment_record& r, std
   o.checksum = r.checksum;
   o.version = r.version;
   b_.protection.set_lease_end(o, lease_end);
-  object_protection::pin(o, r.hard_pin,
-                         now + std::clamp(r.soft_pin_for, duration{}, b_.options.soft_pin_max), r.ttl, now);
+  object_protection::pin(o, r.hard_pin, now + std::clamp(r.soft_pin_for, duration{}, b_.options.soft_pin_max),
+                         r.ttl, now);
   if (!r.group.empty()) b_.groups.join(o, r.group);
   b_.order.enter_again(o, r.parent, static_cast<double>(r.worth), r.depth);
 }
@@ -60,7 +60,7 @@ bool object_recovery::recover(std::uint32_t id, segment_record&& r, time_point n
 /// A whole replica. @returns whether it agrees with what other segments said.
 bool object_recovery::take_in(std::string&& name, const segment_record& r, std::span<const memory_part> parts,
                               time_point now) {
-  // The earlier directory may have granted a lease, and nobody knows of which.
+  // The earlier directory may have granted a lease that this one has not heard of.
   const auto read_until = now + b_.options.lease;
   b_.index.expect_many();
   auto [o, fresh] = b_.index.add(std::move(name));
@@ -160,7 +160,8 @@ bool object_recovery::take_in_on_disk(std::string&& key, const segment_record& r
   return true;
 }
 
-/// What is complete with it is seen from now on. @returns whether it may be of use, or was.
+/// Joins the part with those that wait; objects that are complete with it appear. @returns whether the part
+/// may be of use, or was.
 bool object_recovery::join_others(const std::string& key, lone_part&& fresh, time_point now) {
   const auto* const there = b_.index.find(key);
   if (there && (!there->published() || !there->disks.empty() || there->version != fresh.record.version))
@@ -176,7 +177,7 @@ bool object_recovery::join_others(const std::string& key, lone_part&& fresh, tim
     const auto& r = one.record;
     agree = agree && r.version == first.record.version && r.object_size == first.record.object_size &&
             r.checksum == first.record.checksum && r.at >= next && one.part.number >= parts.size();
-    if (agree && r.at > next) return true;  // one is away
+    if (agree && r.at > next) return true;  // a part in between is away
     agree = agree && one.part.number == parts.size();
     next = r.at + r.size;
     parts.push_back(one.part);

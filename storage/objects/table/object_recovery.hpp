@@ -1,7 +1,7 @@
 #pragma once
-// What segments and SSDs bring along: from an earlier directory, or when they are back. A stripe waits for those
-// that other segments have until `end_recovery`, a part on SSD for as long as nobody needs the room and the key
-// has no other value.
+// What segments and SSDs bring along: from an earlier directory, or when they are back. A stripe waits for
+// the stripes of other segments until `end_recovery`, a part on SSD for as long as its room is not wanted and
+// the key has no other value.
 
 #include <cstdint>
 #include <span>
@@ -45,7 +45,8 @@ class object_recovery {
   };
   void begin_again(stored_object& o, const segment_record& r, std::uint32_t owner, time_point lease_end,
                    time_point now);
-  bool take_in(std::string&& key, const segment_record& r, std::span<const memory_part> parts, time_point now);
+  bool take_in(std::string&& key, const segment_record& r, std::span<const memory_part> parts,
+               time_point now);
   bool take_in_on_disk(std::string&& key, const segment_record& r, std::span<const disk_part> parts,
                        time_point now);
   bool join_others(const std::string& key, lone_part&& fresh, time_point now);

@@ -110,8 +110,8 @@ bool object_saving::take_room(std::uint32_t owner, const bytes_by_disk& bytes, t
   return true;
 }
 
-/// Room in what the tenant may have of all SSDs, for which its own objects make way, and on this one, for which
-/// anybody's do; before all others what is not seen anyway.
+/// Makes room within the tenant's share of all SSDs, from its own objects, and on this SSD, from all objects;
+/// parts that no client can see go first.
 bool object_saving::make_room(std::uint32_t disk, std::uint32_t owner, std::uint64_t bytes, time_point now) {
   const auto limit = quotas_.limit(owner).disk_bytes;
   if (bytes > limit || bytes > disks_.at(disk).bytes) return false;
@@ -140,7 +140,8 @@ void object_saving::give_up(disk_space::walk from, const std::function<bool()>& 
     if (!next) return;
     auto& o = *next->object;
     const bool last = o.memory.empty() && replicas_on_disks(o.disks).size() == 1;
-    if (o.work.any() || (o.memory.empty() && o.protection.leased()) || (last && o.protection.hard())) continue;
+    if (o.work.any() || (o.memory.empty() && o.protection.leased()) || (last && o.protection.hard()))
+      continue;
     quotas_.count(o.owner, &object_counts::disk_evictions);
     const auto there = [&](const disk_part& part) { return part.segment == next->disk; };
     if (last) life_.erase(o, now, now, true);

@@ -41,7 +41,7 @@ class object_saving {
   /// while they have other things to save.
   enum class parting { lost, saved, late };
   parting save_to_leave(stored_object& o, time_point now);
-  /// All of it is there, or some of it will not be.
+  /// All parts of the save have been reported. @param good  all are on SSD.
   void end_save(stored_object& o, bool good, time_point now);
   /// A tenant's objects leave SSDs, what is not seen anyway first, until there is enough room.
   void make_way(std::uint32_t owner, const std::function<bool()>& enough, time_point now);

@@ -55,6 +55,7 @@ std::uint32_t object_table::mount_disk(std::string name, std::string host, std::
   return id;
 }
 
+// Work under way ends first, because its reports would name places that are gone.
 void object_table::unmount(std::uint32_t id, time_point now) {
   if (segment_gone(id)) return;
   auto& space = books_.space;
@@ -63,7 +64,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
       books_.work.break_off([&](std::uint32_t disk) { return disk == id || disks.at(disk).beside == id; });
   for (const auto& part : broken.room) space.lose_room(part);
   for (auto* const o : broken.objects) {
-    life_.end_work(*o, true, now);  // what was said of it by several ends with the first
+    life_.end_work(*o, true, now);  // the first part's report ends the work of all of them
     life_.offer(*o, now);
   }
   std::vector<stored_object*> lost;

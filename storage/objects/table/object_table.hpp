@@ -65,32 +65,33 @@ class object_table {
   /// The same for memory that an earlier directory gave this number. What lies in it comes by `recover`;
   /// not before the first `reserve`. @returns false if number or name are taken.
   bool remount(std::uint32_t id, std::string name, std::string host, std::uint64_t bytes);
-  /// In the order of their offsets. Of two values of a key the later one stays, the other is freed.
-  /// @returns false for one that lies over another or outside, or contradicts its replica.
+  /// Records in the order of their offsets. Of two values of a key the later one stays, the other one's
+  /// memory is freed.
+  /// @returns false for a record that overlaps another one, lies outside, or contradicts its replica.
   bool recover(std::uint32_t segment, segment_record&& record, time_point now);
   /// The SSD of the process that mounts `beside`, a segment of memory; nothing is saved there before
   /// `disk_open`. @returns its id, or zero if the name is taken or `beside` not there, or has one.
   std::uint32_t mount_disk(std::string name, std::string host, std::uint64_t bytes, std::uint32_t beside,
                            const disk_policy& policy);
-  /// An object that was found on the SSD, or a part of one: that is seen when all others have come.
-  /// @param stale  somebody removed or replaced it while the SSD was away. @returns false if it is to be
-  /// erased there: it is stale, or there is a later one, or no room.
+  /// An object that was found on the SSD, or a part of one, which appears when all its parts have come.
+  /// @param stale  the object was removed or replaced while the SSD was away. @returns false if it is to be
+  /// erased there: it is stale, there is a later value, or there is no room.
   bool recover_on_disk(std::uint32_t disk, segment_record&& record, bool stale, time_point now);
   void disk_open(std::uint32_t disk);
   bool segment_gone(std::uint32_t id) const;
-  /// What the holder did of `save` and `load`. Unknown ones are ignored: the object is gone meanwhile.
+  /// A holder's report on `save` or `load`. An unknown one is ignored: its object is gone.
   void disk_done(std::uint32_t disk, std::uint64_t ticket, bool good, time_point now);
   /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
   /// made, not_found, no_space.
   store_code load(std::string_view key, time_point now);
-  /// A lease on what is in memory. What was loaded and not found since may lose it to another load: its
-  /// reader has to look whether what he read is right, and else ask again.
+  /// Leases an object that is in memory. One that was loaded and has not been found since may lose the lease
+  /// to another load, so its reader has to compare the checksum, and ask again if it does not agree.
   void hold(std::string_view key, time_point now);
-  /// All has come that will: stripes of which others are missing are given up.
+  /// No more segments will come: stripes whose companions are missing are given up.
   void end_recovery(time_point now);
   /// The memory is gone, and with it all objects that have no whole replica elsewhere. @cost O(objects)
   void unmount(std::uint32_t segment, time_point now);
-  /// @param owner  whose bytes are counted as taken; zero: everybody's.
+  /// @param owner  the tenant whose bytes are counted as taken; zero: all.
   std::vector<segment_view> segments(std::uint32_t owner = 0) const;
   /// Whether objects are placed in the segment. @returns false if there is none of this name.
   bool drain(std::string_view name, bool draining);
@@ -101,32 +102,31 @@ class object_table {
   /// @param bytes  in whole pages of 4 KiB. @returns what there is of it, and the order's state; nothing for
   /// an SSD, or where there is no such segment. The watermarks are of what is not withheld.
   std::optional<boundary_report> withhold(std::uint32_t segment, std::uint64_t bytes, time_point now);
-  /// What was withheld since the last call, and is still: whole pages, whose bytes nobody wants any more.
+  /// Runs that were withheld since the last call and still are: whole pages, whose bytes no object needs.
   std::vector<withheld_run> take_withheld(std::uint32_t segment);
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
   /// @param host  of the writer; segments there are taken first, then the nearest.
-  /// @param ties  what replaces an object and names no group stays in that one's; it keeps its place in its
-  /// chain, and a parent that is not there, or is being written for longer than this one, is none.
+  /// @param ties  a new value that names no group stays in the old one's. It keeps the old one's place in its
+  /// chain; a parent that is not there, or has been written for longer than this object, is ignored.
   /// @param size  ignored for a move.
   /// @error invalid_key, invalid_parameters (no bytes; what only a move may ask for), already_exists (written
   /// or being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing
-  /// to move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are not
-  /// made where they would not fit into the quota; what is moved does not count against it. busy: what makes
-  /// way is being saved to SSD; ask again.
+  /// to move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are left
+  /// out where they would not fit into the quota; a move does not count against it. busy: objects that make
+  /// way are being saved to SSD; ask again.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
-  /// Room for an object whose key its writer says when the bytes are there. For the asking
-  /// only: a small part of what is free, where nobody has to make way. Ends by itself after
-  /// `options.ahead_for`. @error no_space
+  /// Room for an object whose key its writer says when the bytes are there. It is a small part of what is
+  /// free, and no object makes way for it. Ends by itself after `options.ahead_for`. @error no_space
   reservation reserve_ahead(session_id writer, std::uint64_t size, const put_policy& policy,
                             std::string_view host, time_point now);
   /// Gives such room a key; `publish` is next. @error not_found if there is none, or it is better not used
   /// any more; invalid_key, already_exists: the room stays.
   store_code name(session_id writer, std::uint64_t ticket, std::string_view key, time_point now);
-  /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
-  /// ends. @error not_found if the ticket is not the writer's, or has ended, or what was to be moved is gone,
-  /// or was something else.
+  /// The bytes are in every place. The object that it replaces is gone; its readers may go on until their
+  /// lease ends. @error not_found if the ticket is not the writer's, or has ended, or the object to be moved
+  /// is gone or has another value.
   store_code publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum, time_point now);
   /// The put is given up by a writer that writes no more: its bytes are free at once.
   store_code revoke(session_id writer, std::uint64_t ticket, time_point now);
@@ -140,15 +140,15 @@ class object_table {
   /// The same without a lease, and not counted as use. @error not_found
   object_view look(std::string_view key, time_point now);
 
-  /// @param force  although somebody may be reading it, or it is pinned hard. Its bytes stay as they are
-  /// until the lease has ended. @error not_found, replica_not_ready, has_lease
+  /// @param force  although clients may be reading the object, or it is pinned hard. Its bytes stay as they
+  /// are until the lease has ended. @error not_found, replica_not_ready, has_lease
   store_code remove(std::string_view key, bool force, time_point now);
   /// Removes every published object that `matches` says yes to and `remove` would. @returns how many.
   /// @cost O(objects)
   std::uint64_t remove_if(const std::function<bool(std::string_view)>& matches, bool force, time_point now);
   /// Calls `visit` for every published object until it returns false. @cost O(objects)
   /// @param visit  told how many replicas there are, and how many of them on SSD.
-  /// @param in  name of a segment: those alone that lie in it; empty: all.
+  /// @param in  name of a segment: only objects in it; empty: all.
   void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas,
                                          std::size_t disks)>& visit,
                 std::string_view in, time_point now) const;
@@ -158,11 +158,11 @@ class object_table {
   /// Gives up the replica of which a part lies in the segment, if it is not the last.
   bool drop_replica(std::string_view key, std::uint32_t segment, time_point now);
 
-  /// The objects that are read most, the hottest first; `hottest_objects_max` at most. Of more that are read
-  /// about equally often some are missing, and what nobody has read lately is forgotten.
+  /// The objects that are read most, the hottest first; `hottest_objects_max` at most. Where more are read
+  /// about equally often some are missing; an object that has not been read lately is forgotten.
   std::vector<hot_object> hottest(time_point now);
 
-  /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
+  /// Ends quarantines, pins and objects that outlived their TTL, and evicts above the high watermark.
   void tick(time_point now);
 
   /// What another shard says. @pre there are others
@@ -171,8 +171,8 @@ class object_table {
   void tell_others();
 
   object_counts counts() const;
-  /// A tenant's number, by which it is counted: from one on, in the order in which they came up. Zero:
-  /// nobody's in particular.
+  /// The number by which a tenant is counted: from one on, in the order in which they came up. Zero: no
+  /// tenant.
   std::uint32_t owner(std::string_view tenant);
   std::size_t tenants() const noexcept { return books_.quotas.size() - 1; }
   tenant_view tenant(std::uint32_t owner) const;

@@ -1,5 +1,5 @@
 #pragma once
-// What a directory's table of objects is to do, as its options say.
+// What a directory's options say of its table of objects.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ namespace mooncaf {
 
 struct object_table_options {
   duration lease = std::chrono::seconds(10);     ///< how long a look protects what was found
-  duration soft_pin = std::chrono::minutes(30);  ///< where a put does not say
+  duration soft_pin = std::chrono::minutes(30);  ///< for puts that do not say
   duration soft_pin_max = std::chrono::hours(24);
   /// How long the bytes of a writer that was lost stay unused: what it sent may still be on its way.
   duration quarantine = std::chrono::seconds(10);
@@ -26,19 +26,20 @@ struct object_table_options {
   double high_watermark = 0.95,
          low_watermark = 0.90;  ///< shares of all bytes; above the one, down to the other
   eviction_policy eviction = eviction_policy::lru;
-  /// Uses of an object that lie no farther apart are one: who asks whether it is there reads it next.
+  /// Uses of an object within so long count as one: a client that asks whether it is there reads it next.
   duration one_use = std::chrono::seconds(1);
   /// An object that is read more often gets a replica on another host, where room is free; zero: none does.
   double hot_reads_per_s = 0;
-  std::uint32_t hot_replicas = 2;  ///< of such an object, at most
-  double hot_share = 0.1;          ///< of all bytes, at most, are in replicas that were made so
-  std::uint64_t seed = 1;          ///< of the choice between segments
-  /// Grows from one directory to the next, so that of two values of a key the later one is known.
+  std::uint32_t hot_replicas = 2;  ///< replicas of such an object at most
+  double hot_share = 0.1;          ///< of all bytes may be in such replicas
+  std::uint64_t seed = 1;          ///< of the draw between segments
+  /// Greater than that of every earlier directory, so that of two values of a key the later one is known.
   std::uint64_t first_ticket = 1;
-  /// By name. Keys say whose objects are; see `key_scope`. Of others nothing is bounded.
+  /// By name. Keys say which tenant's an object is (`key_scope`). Objects of tenants that are not listed are
+  /// not bounded.
   std::vector<std::pair<std::string, tenant_limit>> tenants = {};
-  shard_place shard = {};  ///< numbers of segments are those of no other shard
-  /// With the other shards of the directory; null: there is none, or it hears nothing of them.
+  shard_place shard = {};  ///< no two shards give segments the same number
+  /// Shared with the other shards of the directory; null: there are none, or this one hears nothing of them.
   std::shared_ptr<shard_commons> commons = {};
 };
 

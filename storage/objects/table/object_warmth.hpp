@@ -27,7 +27,7 @@ class object_warmth {
    private:
     friend class object_warmth;
     decayed_rate reads_;
-    time_point again_{};   ///< from then on another replica may be asked for
+    time_point again_{};   ///< another replica may be asked for from then on
     bool listed_ = false;  ///< its key is in the list of the hottest
   };
 
@@ -37,13 +37,13 @@ class object_warmth {
   object_warmth(object_index& index, double hot_per_s, std::uint32_t replicas_max)
       : index_(index), hot_per_s_(hot_per_s), replicas_max_(replicas_max) {}
 
-  /// @param room_for_readers  bytes that replicas for readers may have beside those that they have.
+  /// @param room_for_readers  bytes that further replicas for readers may take up.
   void read(stored_object& o, double room_for_readers, time_point now);
   /// The same object in other places.
   static void like(stored_object& o, const stored_object& other);
   /// Keys of objects that should have another replica, each once.
   std::vector<std::string> take_hot() { return std::exchange(hot_, {}); }
-  /// What stays in the list, with its reads a second, the hottest first. @cost O(the list)
+  /// The objects in the list with their reads a second, the hottest first. @cost O(the list)
   std::vector<std::pair<double, stored_object*>> hottest(time_point now);
   /// Below this rate an object is not among the hottest: that is what one read counts for a minute later.
   static constexpr double forgotten_per_s = 1e-3;

@@ -1,5 +1,5 @@
 #pragma once
-// Objects that are being written: by whom, under which ticket, and until when a writer may keep room that it has
+// Objects that are being written: the writer, the ticket, and until when a writer may keep room that it has
 // not named.
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// What is being written, beside the bytes.
+/// The terms of a put, beside the bytes.
 struct put_terms {
   bool moves = false;         ///< the same object in other places
-  bool keeps = false;         ///< beside those where it is, but for the replicas in `leaving`
+  bool keeps = false;         ///< a move: the other replicas stay, but for those in `leaving`
   std::uint32_t leaving = 0;  ///< a segment
 };
 
@@ -54,8 +54,8 @@ class object_writers {
   std::uint64_t begin(stored_object& o, session_id writer, const put_terms& terms);
   /// Null: the ticket is not the writer's, or has ended.
   stored_object* find(session_id writer, std::uint64_t ticket) const;
-  void end(stored_object& o);  ///< it is published, or given up
-  /// What a writer that is gone was writing. They are still to be ended.
+  void end(stored_object& o);  ///< the object is published, or given up
+  /// Objects of a writer that is gone. The caller has to end them.
   std::vector<stored_object*> take(session_id writer);
 
   void keep_unnamed(stored_object& o, time_point until);
@@ -69,7 +69,7 @@ class object_writers {
   std::unordered_map<std::uint64_t, stored_object*> tickets_;
   std::unordered_map<session_id, std::unordered_set<std::uint64_t>> tickets_of_;
   std::uint64_t next_ticket_;
-  std::deque<std::pair<time_point, std::uint64_t>> unnamed_;  ///< when such room ends, if it has no name by then
+  std::deque<std::pair<time_point, std::uint64_t>> unnamed_;  // when unnamed room ends
 };
 
 }  // namespace mooncaf

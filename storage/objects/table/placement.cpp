@@ -27,7 +27,7 @@ bool segment_placement::fits_beside(std::uint32_t id, const placement_wish& wher
 
 /// @param host  empty: any
 std::vector<std::uint32_t> segment_placement::segments_for(const placement_wish& where, bool other_host,
-                                                   std::string_view host) const {
+                                                           std::string_view host) const {
   std::vector<std::uint32_t> fitting;
   for (const auto id : space_.ids())
     if ((host.empty() || same_host(space_.host(id), host)) && fits_beside(id, where, other_host))
@@ -35,8 +35,9 @@ std::vector<std::uint32_t> segment_placement::segments_for(const placement_wish&
   return fitting;
 }
 
-std::optional<memory_part> segment_placement::place_among(std::uint64_t size, std::vector<std::uint32_t> fitting,
-                                                  time_point now) {
+std::optional<memory_part> segment_placement::place_among(std::uint64_t size,
+                                                          std::vector<std::uint32_t> fitting,
+                                                          time_point now) {
   while (!fitting.empty()) {
     auto at = draw(fitting.size());
     if (fitting.size() > 1) {
@@ -53,10 +54,10 @@ std::optional<memory_part> segment_placement::place_among(std::uint64_t size, st
 std::optional<memory_part> segment_placement::place_in_one(std::uint64_t size, const placement_wish& where) {
   const bool first = where.others.empty();
   // A writer that did not say where its host stands is where the segments of its host are.
-  const auto from = !first                           ? std::string_view{}
+  const auto from = !first                             ? std::string_view{}
                     : !location_of(where.host).empty() ? where.host
                                                        : space_.host_like(where.host);
-  std::vector<std::pair<std::size_t, std::uint32_t>> ranked;  // what is least is tried first
+  std::vector<std::pair<std::size_t, std::uint32_t>> ranked;  // the least number is tried first
   for (const auto id : space_.ids()) {
     if (!fits_beside(id, where, false)) continue;
     std::size_t close = first && !from.empty() ? closeness(from, space_.host(id)) : 0;
@@ -74,10 +75,11 @@ std::optional<memory_part> segment_placement::place_in_one(std::uint64_t size, c
   return std::nullopt;
 }
 
-// In as few parts as will do, all of one length but the last. The loop ends after as many tries as there may be
-// parts, twice over.
+// As few parts as will do, all of one length but the last. The loop ends after twice as many tries as there
+// may be parts.
 std::vector<memory_part> segment_placement::stripe_among(std::uint64_t size,
-                                                 const std::vector<std::uint32_t>& fitting, time_point now) {
+                                                         const std::vector<std::uint32_t>& fitting,
+                                                         time_point now) {
   std::uint64_t free = 0;
   for (const auto id : fitting) free += space_.free_bytes(id);
   if (free < offset_allocator::rounded(size)) return {};
@@ -99,19 +101,20 @@ std::vector<memory_part> segment_placement::stripe_among(std::uint64_t size,
   return {};
 }
 
-/// What lies in one segment can be saved to the SSD beside it.
+/// An object whose stripes lie in one segment can be saved to the SSD beside it.
 std::vector<memory_part> segment_placement::stripe_in_one(std::uint64_t size, const placement_wish& where,
-                                                  bool other_host, std::string_view host) {
+                                                          bool other_host, std::string_view host) {
   for (const auto id : segments_for(where, other_host, host))
     if (space_.ssd_beside(id) != 0)
       if (auto parts = stripe_among(size, {id}, where.now); !parts.empty()) return parts;
   return stripe_among(size, segments_for(where, other_host, host), where.now);
 }
 
-std::vector<memory_part> segment_placement::place_in_stripes(std::uint64_t size, const placement_wish& where) {
+std::vector<memory_part> segment_placement::place_in_stripes(std::uint64_t size,
+                                                             const placement_wish& where) {
   if (where.others.empty() && !where.host.empty())
     if (auto parts = stripe_in_one(size, where, false, where.host); !parts.empty()) return parts;
-  if (where.policy.replicas != 1) {  // what lies on one host leaves the others to the other replicas
+  if (where.policy.replicas != 1) {  // a replica on one host leaves the other hosts to the other replicas
     std::set<std::string_view> hosts;
     for (const auto id : space_.ids()) hosts.insert(host_name(space_.host(id)));
     for (const auto host : hosts)

@@ -13,33 +13,34 @@
 
 namespace mooncaf {
 
-/// What a replica is placed by.
+/// What placement has to know of a replica.
 struct placement_wish {
   const put_policy& policy;
-  std::string_view host;                   ///< of the writer
+  std::string_view host;                   ///< the writer's
   const std::vector<memory_part>& others;  ///< replicas that this one is to lie apart from
   time_point now;
 };
 
-/// Finds room that is free; nobody makes way for it. What it finds is allocated and not taken.
+/// Finds free room; no object makes way for it. The room is allocated, and the caller has to take it or
+/// release it.
 ///
-/// The first replica lies near its writer, the others as far as can be from those before, each on segments of
-/// its own. Among segments that are equally near, of two drawn at random the better (`segment_space::suits`):
-/// a new segment gets more than its part, but never everything.
+/// The first replica lies near its writer, each further one as far as can be from those before, all on
+/// distinct segments. Among segments that are equally near it takes the better of two drawn at random
+/// (`segment_space::suits`): a new segment gets more than its part, but never everything.
 /// @thread  not synchronised.
 class segment_placement {
  public:
-  /// Of a replica for which no segment has a run that is long enough. None but the last is shorter than
-  /// `stripe_bytes_min`.
+  /// Of a replica for which no segment has a run that is long enough. All stripes but the last have
+  /// `stripe_bytes_min` at least.
   static constexpr std::uint32_t stripes_max = 64;
   static constexpr std::uint64_t stripe_bytes_min = 64 * KiB;
 
   /// @param space  must outlive this.
   segment_placement(segment_space& space, std::uint64_t seed) : space_(space), random_(seed) {}
 
-  /// One replica, in one part if any segment has room for it. @returns nothing where there is none.
+  /// One replica, in one part if any segment has room for it. @returns nothing where there is no room.
   std::vector<memory_part> place(std::uint64_t size, const placement_wish& where);
-  /// The same in this segment, whatever it is.
+  /// The same in this segment, whichever it is.
   std::vector<memory_part> place_in(std::uint32_t segment, std::uint64_t size);
   /// @returns less than `below`, from the one sequence that all choices come from.
   std::uint64_t draw(std::uint64_t below);

@@ -7,11 +7,11 @@
 namespace mooncaf {
 
 namespace {
-constexpr std::uint32_t period = 2048;  // of things given up, between two looks at what was learned
-constexpr float fading = 0.8f;          // of what was learned before
+constexpr std::uint32_t period = 2048;  // objects given up between two looks at what was learned
+constexpr float fading = 0.8f;          // what was learned before counts so much at the next look
 }  // namespace
 
-// Until something is known the oldest go first.
+// Until something is known the oldest objects go first.
 reuse_odds::reuse_odds() {
   for (auto& kind : odds_)
     for (std::size_t k = 0; k < buckets; ++k) kind[k] = static_cast<float>(1 / (begin_of(k) + 1));
@@ -37,14 +37,15 @@ void reuse_odds::learn_in_time() noexcept {
 void reuse_odds::learn() noexcept {
   for (std::size_t kind = 0; kind < kinds; ++kind) {
     auto& h = histories_[kind];
-    std::array<double, buckets + 1> back{}, seen{};  // of so many or later
+    std::array<double, buckets + 1> back{}, seen{};  // objects that came back, and all, at this age or later
     for (std::size_t k = buckets; k-- > 0;) {
       back[k] = back[k + 1] + static_cast<double>(h.back[k]);
       seen[k] = seen[k + 1] + static_cast<double>(h.back[k]) + static_cast<double>(h.lost[k]);
     }
     if (seen[0] < 16) continue;
     for (std::size_t k = 0; k < buckets; ++k) {
-      // Of its own bucket half: on average it lies in the middle. Some doubt where little was seen.
+      // Half of a bucket counts, since an age lies in its middle on average. Few observations count with some
+      // doubt.
       double best = 0;
       for (auto end = k + 1; end <= buckets; ++end) {
         const auto wanted = back[k] - back[end] - static_cast<double>(h.back[k]) / 2;

@@ -1,5 +1,5 @@
 #pragma once
-// How likely a thing that has lain unused for so long is wanted again soon, as learned from those before it.
+// How likely an object that has lain unused for so long is wanted again soon, as learned from earlier ones.
 
 #include <array>
 #include <cstddef>
@@ -17,9 +17,9 @@ class reuse_odds {
   }
 
   reuse_odds();
-  /// One was used again at this age …
+  /// An object was used again at this age …
   void came_back(std::size_t kind, std::uint64_t age) noexcept { histories_[kind].back[bucket(age)] += 1; }
-  /// … or forgotten, and nobody knows.
+  /// … or was forgotten at this age, and it is unknown whether it would have been used.
   void forgotten(std::size_t kind, std::uint64_t age) noexcept { histories_[kind].lost[bucket(age)] += 1; }
   /// Makes the estimates anew once in a while. Called for each that is given up.
   void learn_in_time() noexcept;

@@ -11,9 +11,10 @@ namespace mooncaf {
 using standing = object_order::standing;
 
 namespace {
-/// What is pinned softly counts as used so much later.
+/// A softly pinned object counts as used so much later.
 constexpr std::int64_t softly_pinned = std::int64_t{1} << 61;
-/// An eviction looks at so many replicas that were made for readers: one that nobody needs costs nothing.
+/// An eviction looks first at so many replicas that were made for readers: giving up one that is not read
+/// costs nothing.
 constexpr std::size_t looks_at_made = 16;
 /// Objects that lie elsewhere are stepped over, up to this bound on the work of one call.
 constexpr std::size_t stepped_over_max = 64;
@@ -55,14 +56,14 @@ way room_maker::evict_one(time_point now, bool lossy, const victim_wish& from) {
     return give_up_group(o, order_.standing_of(o) == standing::soft, now);
   };
   auto* first = victim(from, now);
-  // Where its group was used in another shard, or has left there, this one is to hear of it first.
+  // A member of a group that was used, or has left, in another shard hears of it before it is chosen.
   while (first && !goes(*first)) first = victim(from, now);
   if (!first && from.at_last) {
     first = order_.next_followed(from);
     if (first && !goes(*first)) return way::none;
   }
   if (!first) return way::none;
-  // With it those of its group that are no better protected: half a group is of no use to anybody.
+  // Members of its group that are no better protected go with it, since half a group is of no use.
   std::vector<stored_object*> going{first};
   if (first->group.any())
     for (auto* const member : object_groups::with(*first))
@@ -158,6 +159,8 @@ void room_maker::keep_watermarks(time_point now) {
     made = evict_one(now, false, {});
 }
 
+// Free runs are taken as long as that keeps below the watermark; above it objects leave first, or the next
+// put would evict at once.
 boundary_report room_maker::withhold(std::uint32_t id, std::uint64_t bytes, time_point now) {
   life_.settle(now);
   space_.give_back_withheld(id, bytes);
@@ -165,8 +168,7 @@ boundary_report room_maker::withhold(std::uint32_t id, std::uint64_t bytes, time
     return (static_cast<double>(space_.total_bytes()) - more) * part;
   };
   const auto missing = [&] { return bytes - std::min(bytes, space_.withheld_bytes(id)); };
-  // What is small and scattered may leave no run that is long enough: not all that is there goes for it at
-  // once.
+  // Small, scattered objects may leave no long run when they go, so one call gives up a bounded part of them.
   constexpr auto longest_run = segment_space::longest_run;
   const auto before = bytes_at_work();
   const auto enough = [&] {
@@ -175,7 +177,7 @@ boundary_report room_maker::withhold(std::uint32_t id, std::uint64_t bytes, time
   for (auto made = way::made; missing() > 0;) {
     const bool full = bytes_at_work() > share(options_.high_watermark, static_cast<double>(missing()));
     if (!full && space_.withhold_run(id, missing())) continue;
-    // To SSD: there will be room.
+    // Objects that are on their way to SSD will leave enough room.
     const bool leaving = quotas_.use().leaving_bytes > missing() + longest_run;
     if (leaving || enough() || made == way::none || made == way::late) break;
     made = evict_one(now, false, {{}, id});

@@ -33,7 +33,7 @@ class disk_work;
 class segment_space;
 class tenant_quotas;
 
-/// What became of an attempt to make room.
+/// How an attempt to make room ended.
 enum class way : std::uint8_t {
   none,    ///< nothing may go
   made,    ///< there is more room
@@ -53,7 +53,7 @@ class room_maker {
   way make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, bool lossy, time_point now);
   /// Down to the low watermark, if there is more than the high one.
   void keep_watermarks(time_point now);
-  /// Of tenants that have more than they may.
+  /// Makes objects of tenants go that have more than they may.
   void keep_quotas(time_point now);
   /// Replicas that were made for readers, of objects that are hardly read any more.
   void cool_down(time_point now);

@@ -11,8 +11,7 @@ namespace {
 constexpr std::uint64_t page = 4 * KiB;
 /// Shorter runs would lose too much at their ends, which are no whole pages.
 constexpr std::uint64_t shortest_run = 64 * KiB;
-/// Bytes a second that a segment takes and gives without anybody's noticing: below that its load counts
-/// little.
+/// Bytes a second that a segment takes and gives easily: below that its load counts little.
 constexpr double easy_load = 64.0 * MiB;
 
 withheld_run pages_in(std::uint64_t offset, std::uint64_t bytes) {

@@ -23,10 +23,10 @@
 
 namespace mooncaf {
 
-/// Invariant: of each segment's usable bytes those that are not free are taken, and counted with the tenant
-/// whose part they are (`tenant_use::used_bytes`), until they are free. What is withheld counts with neither.
-/// @thread  not synchronised. Segments are named by their number; @pre of every function that takes one: it
-/// is mounted, unless it says otherwise.
+/// Invariant: a segment's usable bytes are free, or taken and counted with the tenant that has them
+/// (`tenant_use::used_bytes`). Withheld bytes count with neither.
+/// @thread  not synchronised. Segments are named by their number; @pre of every function that takes one: the
+/// segment is mounted, unless the function says otherwise.
 class segment_space {
  public:
   /// @param journal  is told what is freed; may be null. Both must outlive this.
@@ -37,8 +37,11 @@ class segment_space {
   /// With all that rests in it. @pre no object has a part of it
   void unmount(std::uint32_t id);
   bool has(std::uint32_t id) const { return segments_.count(id) != 0; }
-  std::uint32_t named(std::string_view name) const;                                  ///< zero: none
-  const std::vector<std::uint32_t>& ids() const noexcept { return ids_; }            ///< as they were mounted
+  std::uint32_t named(std::string_view name) const;  ///< zero: none
+  const std::vector<std::uint32_t>& ids() const noexcept {
+    return ids_;
+  }  ///< in the order in which they
+     ///< were mounted
   const std::string& host(std::uint32_t id) const { return segments_.at(id).host; }  ///< see host_place.hpp
   const std::string& name(std::uint32_t id) const { return segments_.at(id).name; }
   /// The host of the first segment that is on the same one as `host`, or `host` itself where there is none.
@@ -48,11 +51,11 @@ class segment_space {
   /// The SSD of the same holder; zero: none, also of a segment that is not there.
   std::uint32_t ssd_beside(std::uint32_t id) const;
   void set_ssd_beside(std::uint32_t id, std::uint32_t ssd) { segments_.at(id).ssd_beside = ssd; }
-  /// @param owner  whose bytes alone are counted as taken; zero: everybody's.
+  /// @param owner  the tenant whose bytes alone are counted as taken; zero: all.
   segment_view view(std::uint32_t id, std::uint32_t owner) const;
 
   // ---- how much there is
-  /// What objects may have of it. Zero for a segment that is not there.
+  /// Bytes that objects may have of the segment. Zero for a segment that is not there.
   std::uint64_t usable_bytes(std::uint32_t id) const;
   std::uint64_t free_bytes(std::uint32_t id) const { return segments_.at(id).space.free_bytes(); }
   std::uint64_t total_bytes() const noexcept { return total_bytes_; }  ///< usable, of all
@@ -63,11 +66,11 @@ class segment_space {
   /// A run of this many bytes of an object, which is not counted before `take`. Nothing where there is none.
   std::optional<memory_part> allocate(std::uint32_t id, std::uint64_t size);
   std::optional<memory_part> claim(std::uint32_t id, std::uint64_t offset, std::uint64_t size);
-  void release(const memory_part& part);  ///< that was not taken
+  void release(const memory_part& part);  ///< gives back a part that was not taken
   void take(const memory_part& part);
-  /// It is free at `free_at`: until then somebody may read or write it.
+  /// The part is free at `free_at`, because a client may read or write it until then.
   void give_back(const memory_part& part, time_point free_at, time_point now);
-  /// Its segment is going: nobody gets it any more.
+  /// The part's segment is going: its memory is given to no object any more.
   void lose(const memory_part& part);
   void lose_room(const memory_part& part);  ///< and what was to be loaded there
   void end_rests(time_point now);
@@ -82,12 +85,12 @@ class segment_space {
   // ---- what its holder takes back
   /// Takes one free run, of `bytes` at most or little more. @returns false if there is none.
   bool withhold_run(std::uint32_t id, std::uint64_t bytes);
-  /// Whatever of it is not needed for so many bytes.
+  /// Gives back what is withheld beyond so many bytes.
   void give_back_withheld(std::uint32_t id, std::uint64_t bytes);
   std::uint64_t withheld_bytes(std::uint32_t id) const { return segments_.at(id).withheld_bytes; }
   /// Longest run that `withhold_run` takes.
   static constexpr std::uint64_t longest_run = 2 * MiB;
-  /// What was withheld since the last call, and is still.
+  /// Runs that were withheld since the last call and still are.
   std::vector<withheld_run> take_withheld(std::uint32_t id);
 
   /// Recounts everything; adds to each tenant's what rests, and calls for each resting part. For tests.
@@ -96,7 +99,7 @@ class segment_space {
  private:
   struct withheld_part {
     withheld_run pages;
-    std::uint32_t handle = 0;  ///< of its extent
+    std::uint32_t handle = 0;  ///< of the part's extent
     std::uint64_t room = 0;    ///< bytes of that
   };
   struct segment {
@@ -105,10 +108,10 @@ class segment_space {
     bool draining = false;
     std::uint32_t ssd_beside = 0;
     std::vector<std::uint64_t> used_by{};   ///< bytes, by tenant
-    std::vector<withheld_part> withheld{};  ///< in the order in which it was taken
-    std::size_t withheld_told = 0;          ///< of these
-    std::uint64_t withheld_bytes = 0;       ///< of whole pages of them
-    std::uint64_t withheld_room = 0;        ///< all of them
+    std::vector<withheld_part> withheld{};  ///< in the order in which they were taken
+    std::size_t withheld_told = 0;          ///< how many of them `take_withheld` has handed out
+    std::uint64_t withheld_bytes = 0;       ///< whole pages among them
+    std::uint64_t withheld_room = 0;        ///< all bytes of them
     std::uint64_t moved = 0;                ///< bytes read and written that `load` does not know yet
     decayed_rate load{};                    ///< bytes
     std::uint64_t usable_bytes() const noexcept { return space.total_bytes() - withheld_room; }

@@ -26,10 +26,10 @@
 
 namespace mooncaf {
 
-/// What of a tenant's counts against its quota, or is asked for.
+/// What counts against a tenant's quota, or is asked of it.
 struct quota_use {
   std::uint64_t bytes = 0, objects = 0, disk_bytes = 0;
-  /// Of these what leaves by itself, or was let in beside the quota.
+  /// The part of it that leaves by itself, or was let in beside the quota.
   std::uint64_t passing_bytes = 0, passing_objects = 0;
   friend bool operator==(const quota_use&, const quota_use&) = default;
 };
@@ -51,8 +51,8 @@ struct shard_message {
   std::string group{};
 };
 
-/// A group with members in any shards. One word says until when it is leased and how often it was given up,
-/// so that of a lease and an eviction in two shards one comes first, and the other hears of it.
+/// A group with members in several shards. One word says until when it is leased and how often it was given
+/// up: of a lease and an eviction in two shards one comes first, and the other shard learns of it.
 class shared_group {
  public:
   /// How often all of it went that was not pinned softly, and how often that went, too.
@@ -110,9 +110,9 @@ class shard_commons {
   bool bounds(std::uint32_t owner) const noexcept { return owner > 0 && owner <= tenants_.size(); }
   /// @pre `bounds(owner)`, as of the others.
   quota_use used(std::uint32_t owner) const noexcept;
-  /// All of it, if with it the tenant has no more than it may; else nothing.
+  /// Takes all of it if the tenant has no more than its quota then; else nothing.
   bool take(std::uint32_t owner, const quota_use& more) noexcept;
-  /// One shard's part has changed, whatever the quota.
+  /// One shard's use has changed; the quota is not asked.
   void change(std::uint32_t owner, const quota_use& was, const quota_use& is) noexcept;
   /// When what the shard would give up first of the tenant's was used last; `never`: it has nothing to give
   /// up.

@@ -1,7 +1,7 @@
 #pragma once
 // One object as the table has it: what it is, where its bytes lie, and a slot for each part of the table that
-// keeps something of every object. A slot's data are private to the part that declares it, so a part sees no
-// other's; what it says to everybody are the slot's functions.
+// keeps something of every object. A slot's data are private to the part that declares it; the other parts
+// use the slot's functions.
 
 #include <cstdint>
 #include <string>
@@ -22,10 +22,10 @@ namespace mooncaf {
 /// Published, or being written; lives in an `object_index`, at one address for as long as it is there.
 struct stored_object {
   const std::string* key = nullptr;  ///< the index's own
-  bool beside = false;               ///< being written while its key has another value, which it is to replace
+  bool beside = false;  ///< being written while its key has another value, which it is to replace
   std::uint64_t size = 0, checksum = 0;
-  std::uint64_t version = 0;  ///< the first of its tickets, for ever
-  std::uint32_t owner = 0;    ///< see `tenant_quotas`
+  std::uint64_t version = 0;        ///< the first of its tickets, for ever
+  std::uint32_t owner = 0;          ///< see `tenant_quotas`
   std::vector<memory_part> memory;  ///< replica by replica, stripes in their order
   std::vector<disk_part> disks;     ///< replica by replica, parts in their order
 

@@ -45,8 +45,7 @@ bool are_whole_replicas(std::span<const memory_part> memory, std::uint64_t size)
   const memory_part* before = nullptr;
   for (const auto& part : memory) {
     if (part.at != next || part.size == 0 || (next != 0 && !part.one_with(*before))) return false;
-    if (const auto [at, fresh] = first_in.emplace(part.segment, &part);
-        !fresh && !at->second->one_with(part))
+    if (const auto [at, fresh] = first_in.emplace(part.segment, &part); !fresh && !at->second->one_with(part))
       return false;
     next += part.size;
     if (next == size) next = 0;
@@ -65,8 +64,8 @@ std::vector<std::span<const disk_part>> replicas_on_disks(std::span<const disk_p
   return all;
 }
 
-std::vector<std::vector<disk_run>> runs_to_save(std::span<const memory_part> memory,
-                                                const std::function<std::uint32_t(std::uint32_t)>& ssd_beside) {
+std::vector<std::vector<disk_run>> runs_to_save(
+    std::span<const memory_part> memory, const std::function<std::uint32_t(std::uint32_t)>& ssd_beside) {
   std::vector<std::vector<disk_run>> all;
   for (std::size_t i = 0; i < memory.size();) {
     const auto& first = memory[i];

@@ -21,7 +21,7 @@ tenant_quotas::tenant_quotas(const std::vector<std::pair<std::string, tenant_lim
   for (const auto& [name, limit] : limits) tenants_[number(name)].limit = limit;
 }
 
-// ---- who there is -----------------------------------------------------------------------------------------
+// ---- which tenants there are -------------------------------------------------------------------------------
 
 std::uint32_t tenant_quotas::number(std::string_view tenant) {
   if (tenant.empty()) return 0;
@@ -60,7 +60,8 @@ tenant_view tenant_quotas::view(std::uint32_t owner, std::uint64_t total_bytes,
   t.counts.disk_total_bytes =
       std::min(who.limit.disk_bytes, shared ? commons_->disk_bytes() : disk_total_bytes);
   if (!shared) return t;
-  // What all shards have in common each tells a part of: whoever asks them all adds up.
+  // Each shard tells its even part of what all have in common, so that a client that asks all of them can add
+  // up.
   for (const auto limit : {&tenant_limit::bytes, &tenant_limit::objects, &tenant_limit::disk_bytes})
     if (t.limit.*limit != ~std::uint64_t{0}) t.limit.*limit = shard_.part_of(t.limit.*limit);
   for (const auto figure :
@@ -191,6 +192,7 @@ bool tenant_quotas::has_colder_elsewhere(std::uint32_t owner, std::int64_t here,
   return there != shard_commons::never && here - there > margin;
 }
 
+// Shards are asked one at a time: asked at once, each would give up what one of them has to.
 bool tenant_quotas::ask_others(std::uint32_t owner, const quota_use& room, bool lossy, time_point now) {
   if (!is_bounded(owner)) return false;
   auto& who = tenants_[owner];

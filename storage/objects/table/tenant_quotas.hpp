@@ -1,7 +1,7 @@
 #pragma once
-// What each tenant takes up and may take up, and what became of what it asked for. With several shards a
-// quota is one figure that all of them take from (`shard_commons`), and a shard that finds it used up asks
-// another one to make room.
+// What each tenant takes up and may take up, and what became of its questions. With several shards a quota is
+// one figure that all of them take from (`shard_commons`); a shard that finds it used up asks another one to
+// make room.
 
 #include <cstdint>
 #include <optional>
@@ -19,24 +19,25 @@
 
 namespace mooncaf {
 
-/// What there is now of a tenant's, or of everybody's.
+/// What one tenant takes up now, or all together.
 struct tenant_use {
-  std::uint64_t used_bytes = 0;     ///< of memory, what rests and what is being written included
-  std::uint64_t resting_bytes = 0;  ///< of these: no object's any more, and not free yet
+  std::uint64_t used_bytes = 0;     ///< memory, resting and still being written included
+  std::uint64_t resting_bytes = 0;  ///< resting memory among them: no object has it, and it is not free yet
   std::uint64_t moving_bytes =
       0;  ///< of these: of copies on their way; the object is still where it was, too
-  std::uint64_t leaving_bytes = 0, leaving = 0;  ///< of objects that leave memory when they are saved
+  std::uint64_t leaving_bytes = 0, leaving = 0;  ///< objects that leave memory once they are saved
   std::uint64_t objects = 0, reserved = 0;       ///< published; being written
-  std::uint64_t object_bytes = 0;                ///< of published objects, each counted once
-  std::uint64_t replicas = 0;                    ///< in memory, with those that are being written
+  std::uint64_t object_bytes = 0;                ///< published objects, each counted once
+  std::uint64_t replicas = 0;                    ///< in memory, including those that are being written
   std::uint64_t on_disk_alone = 0;               ///< published objects; they count against no limit of memory
   std::uint64_t disk_bytes = 0;                  ///< on SSDs, or on their way there
   friend bool operator==(const tenant_use&, const tenant_use&) = default;
 };
 
-/// Invariant: the use of all is the sum of the tenants' uses, and what the other shards count of this one's
-/// (`told`) is its use once `tell_others` has run.
-/// @thread  not synchronised. A tenant is its number: zero is nobody in particular, who has no limit.
+/// Invariant: the use of all is the sum of the tenants' uses, and the other shards count this one's use as it
+/// is (`told`) once `tell_others` has run.
+/// @thread  not synchronised. A tenant is its number; zero stands for clients without a tenant, which have no
+/// limit.
 class tenant_quotas {
  public:
   /// @param limits  by name; these tenants get the first numbers, and the shards have their quotas in common.
@@ -45,9 +46,9 @@ class tenant_quotas {
                 shard_commons* commons);
 
   // ---- who there is
-  /// From one on, in the order in which tenants came up. Zero for the empty name.
+  /// Numbers from one on, in the order in which tenants came up. Zero for the empty name.
   std::uint32_t number(std::string_view tenant);
-  /// Whose the object is; zero, too, if no tenant of the name ever came up.
+  /// The tenant that has the object; zero also if no tenant of that name ever came up.
   std::uint32_t number_of(std::string_view key) const;
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(tenants_.size()); }
   const std::string& name(std::uint32_t owner) const { return tenants_[owner].name; }
@@ -67,13 +68,13 @@ class tenant_quotas {
   const tenant_use& use(std::uint32_t owner) const { return tenants_[owner].is; }
   const tenant_use& use() const noexcept { return all_; }
   void count(std::uint32_t owner, std::uint64_t object_counts::*event, std::uint64_t n = 1);
-  /// Of nobody's in particular.
+  /// Counts an event of no tenant.
   void count(std::uint64_t object_counts::*event, std::uint64_t n) { seen_.*event += n; }
   /// Events so far, and what there is.
   object_counts counts() const { return with(seen_, all_); }
 
   // ---- what they may
-  quota_use own_use(std::uint32_t owner) const;     ///< what of this shard's counts
+  quota_use own_use(std::uint32_t owner) const;     ///< what this shard's objects count
   quota_use use_of_all(std::uint32_t owner) const;  ///< with the other shards'
   /// Takes it of the quota until it is used, or `tell` says that it was not. @returns whether it was there.
   bool claim(std::uint32_t owner, const quota_use& room);
@@ -82,8 +83,8 @@ class tenant_quotas {
   /// @param leaving_bytes  of what is there, and is not counted; `leaving` objects.
   bool fits(std::uint32_t owner, const quota_use& room, std::uint64_t leaving_bytes,
             std::uint64_t leaving) const;
-  /// Whether this shard is to make objects leave memory (SSDs), because there are more than the quota allows:
-  /// where it is common, and this one has more than its even part.
+  /// Whether this shard has to make objects leave memory (SSDs), because the tenant has more than its quota:
+  /// with a common quota, if this shard has more than its even part.
   bool is_over(std::uint32_t owner);
   bool is_over_on_disks(std::uint32_t owner);
 
@@ -97,8 +98,8 @@ class tenant_quotas {
   bool is_nearly_full(std::uint32_t owner) const;
   /// @param at  when what would go first of the tenant's here was used last, or `shard_commons::never`.
   void say_coldest(std::uint32_t owner, std::int64_t at);
-  /// Whether another shard has something of the tenant's that nobody has used for twice as long as what would
-  /// go here, but for at least `one_use`; none while one of them is being asked.
+  /// Whether another shard has objects of the tenant that were last used twice as long ago as the one that
+  /// would go here, and at least `one_use`; none while one of the shards is being asked.
   bool has_colder_elsewhere(std::uint32_t owner, std::int64_t here, duration one_use, time_point now) const;
   bool asks_for_memory(std::uint32_t owner) const { return tenants_[owner].to_memory.pending; }
   bool asks_for_disk(std::uint32_t owner) const { return tenants_[owner].to_disk.pending; }
@@ -107,12 +108,12 @@ class tenant_quotas {
   void hear_answer(const shard_message& room_made, time_point now);
   void answer(std::uint32_t shard, shard_message&& room_made);
 
-  /// Whether these are the uses, tenant by tenant, and their sum that of all. For tests.
+  /// Whether the uses are these, tenant by tenant, and the use of all their sum. For tests.
   bool agrees_with(const std::vector<tenant_use>& recounted) const;
 
  private:
-  /// That others make room in a tenant's quota: one after the other is asked, first that which has what was
-  /// used longest ago.
+  /// A question to another shard to make room in a tenant's quota. One shard after the other is asked, first
+  /// the one that has what was used longest ago.
   struct request {
     bool pending = false;
     std::uint32_t asked = 0;  ///< a bit for each shard that had nothing to give
@@ -124,7 +125,7 @@ class tenant_quotas {
     tenant_limit limit;
     tenant_use is;
     object_counts seen;  ///< events alone
-    quota_use told{};    ///< what of this shard's the others count
+    quota_use told{};    ///< what the other shards count of this one's use
     bool to_tell = false;
     request to_memory{}, to_disk{};
   };

@@ -1,9 +1,9 @@
 #pragma once
-// Whose a key is. Tenants name their objects as they like; inside the store a name says whose it is, so that
-// those of two tenants are never the same.
+// Which tenant a key belongs to. Tenants name their objects as they like; inside the store a name says which
+// tenant it belongs to, so that the names of two tenants are never the same.
 //
-//   nobody's in particular    the key itself; one that begins with a zero byte: 0 0 key
-//   a tenant's                0 tenant 0 key
+//   no tenant    the key itself; one that begins with a zero byte: 0 0 key
+//   a tenant     0 tenant 0 key
 
 #include <algorithm>
 #include <optional>
@@ -24,11 +24,11 @@ inline bool is_tenant_name(std::string_view name) noexcept {
 }
 
 struct scoped_name {
-  std::string_view tenant;  ///< empty: nobody's in particular
+  std::string_view tenant;  ///< empty: no tenant
   std::string_view key;
 };
-/// Points into `inside`, a name as the store has it. Never fails: what was made by nobody of ours is
-/// nobody's.
+/// Points into `inside`, a name as the store has it. Never fails: a name that the store does not make belongs
+/// to no tenant.
 inline scoped_name split_name(std::string_view inside) noexcept {
   if (inside.empty() || inside.front() != '\0') return {{}, inside};
   const auto end = inside.find('\0', 1);
@@ -36,7 +36,7 @@ inline scoped_name split_name(std::string_view inside) noexcept {
   return {inside.substr(1, end - 1), inside.substr(end + 1)};
 }
 
-/// Stands for all names of a tenant, and is none of them.
+/// Stands for all names of a tenant, and is no object's name.
 inline std::string all_of(std::string_view tenant) {
   std::string name(1, '\0');
   return name.append(tenant).append(1, '\0');
@@ -45,7 +45,8 @@ inline std::string all_of(std::string_view tenant) {
 /// The names that one session can say and hear.
 struct key_scope {
   std::string tenant;
-  bool everyone = false;  ///< all names, as the store has them: for what moves or counts everybody's objects
+  bool everyone = false;  ///< all names, as the store has them: for clients that move or count every tenant's
+                          ///< objects
 
   /// @param memory  may come to hold what is returned.
   std::string_view inside(std::string_view key, std::string& memory) const {
@@ -54,7 +55,7 @@ struct key_scope {
     memory.append(key);
     return memory;
   }
-  /// @returns nothing for a name of somebody else.
+  /// @returns nothing for a name of another tenant.
   std::optional<std::string_view> outside(std::string_view name) const noexcept {
     if (everyone) return name;
     const auto [whose, key] = split_name(name);

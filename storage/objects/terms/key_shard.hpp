@@ -1,5 +1,6 @@
 #pragma once
-// Which shard of a directory knows an object. A part of the protocol: clients choose by it whom they ask.
+// Which shard of a directory knows an object. A part of the protocol: clients use it to choose the shard that
+// they ask.
 
 #include <cstdint>
 #include <string_view>
@@ -11,10 +12,10 @@ namespace mooncaf {
 /// More would cut what a process mounts into pieces too small to be of use.
 inline constexpr std::uint32_t shards_max = 16;
 
-/// One of the shards of a directory.
+/// The number of a shard, and how many shards its directory has.
 struct shard_place {
   std::uint32_t index = 0, count = 1;
-  /// Of a whole that all of them together have.
+  /// This shard's part of something that all of them have together.
   constexpr std::uint64_t part_of(std::uint64_t whole) const noexcept {
     return whole / count + (index < whole % count ? 1 : 0);
   }

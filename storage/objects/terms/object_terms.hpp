@@ -1,5 +1,5 @@
 #pragma once
-// What is said about objects, between the table, the wire, holders and clients: what a put asks for, where
+// What is said about objects between the table, the wire, holders and clients: what a put asks for, where
 // bytes lie, what the holder of a segment knows of them, what a find answers, and the counts.
 
 #include <cstddef>
@@ -18,23 +18,23 @@ namespace mooncaf {
 
 /// What a tenant may take of the store.
 struct tenant_limit {
-  /// Of memory: of all replicas, what is being written and what rests included. What lies on SSD alone counts
-  /// neither as bytes nor as an object.
+  /// Bytes of memory: all replicas, objects that are being written and resting memory included. An object on
+  /// SSD alone counts neither as bytes nor as an object.
   std::uint64_t bytes = ~std::uint64_t{0};
   std::uint64_t objects = ~std::uint64_t{0};
-  std::uint64_t disk_bytes = ~std::uint64_t{0};  ///< of all SSDs, what is being written there included
+  std::uint64_t disk_bytes = ~std::uint64_t{0};  ///< on all SSDs together, writes under way included
 };
 
-/// Where a replica lies, or a stripe of it. Of an object all places are told in one list, replica by replica;
-/// a replica is as many of them as make up the object's size, in the order of its bytes.
+/// Where a replica lies, or a stripe of it. All places of an object stand in one list, replica by replica; a
+/// replica is as many of them as make up the object's size, in the order of its bytes.
 struct replica_place {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;  ///< bytes from the segment's start
-  std::uint64_t bytes = 0;   ///< of the object that lie there
+  std::uint64_t bytes = 0;   ///< so many bytes of the object lie there
   friend bool operator==(const replica_place&, const replica_place&) = default;
 };
 
-/// Splits such a list. Whatever fits no whole replica is left out.
+/// Splits such a list into replicas. Places that make up no whole replica are left out.
 std::vector<std::span<const replica_place>> replicas_of(std::span<const replica_place> places,
                                                         std::uint64_t size);
 
@@ -42,7 +42,7 @@ std::vector<std::span<const replica_place>> replicas_of(std::span<const replica_
 std::vector<replica_place> part_of(std::span<const replica_place> replica, std::uint64_t at,
                                    std::uint64_t bytes);
 
-/// What its holder wants of an SSD.
+/// When the holder of an SSD wants objects to be written to it.
 struct disk_policy {
   write_policy write = write_policy::write_back;
   std::uint32_t save_hits = 2;     ///< uses that make an object worth writing (write_through_selective)
@@ -58,14 +58,14 @@ struct put_policy {
   duration ttl{};              ///< not there any more after this long; zero: no limit
   std::vector<std::string> preferred;  ///< names of segments to try first
   bool replace = false;                ///< takes the place of an object of this key, where there is one
-  /// The object that is there is to lie elsewhere, `replicas` times, or as often as before if that is zero.
-  /// It stays what it is: its size, pins, time to live, group and chain. Nobody makes way for it.
+  /// Moves an object that is there to other places, `replicas` times, or as often as before if that is zero.
+  /// It keeps its size, pins, time to live, group and chain. No object makes way for it.
   bool move = false;
-  /// Of a move: the replicas that are there stay, all but those of which a part lies in `leaving`.
+  /// A move that leaves the replicas that are there, all but those with a part in `leaving`.
   bool keep = false;
   std::string leaving;       ///< name of a segment; empty: none is left
-  bool exactly = false;      ///< of a move: in `preferred` or nowhere
-  bool for_readers = false;  ///< of such a move: the new replica goes when the object is not read any more
+  bool exactly = false;      ///< a move to `preferred` or to nowhere
+  bool for_readers = false;  ///< a move that adds a replica which goes when the object is not read any more
   /// Rather loses objects that are not on SSD yet than that the answer is `busy`.
   bool lossy = false;
   /// Whether room may be had for it before its key is known: nothing that counts from the put, or that is
@@ -74,22 +74,22 @@ struct put_policy {
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
-/// What an object has to do with others.
+/// How an object depends on others.
 struct object_ties {
-  std::string_view group = {};   ///< of objects that are leased and evicted together; empty: none
-  std::string_view parent = {};  ///< key of the object without which nobody wants this one; empty: none
-  /// Of making the object again, in any unit that all writers agree on; zero: not known.
+  std::string_view group = {};   ///< objects of one group are leased and evicted together; empty: none
+  std::string_view parent = {};  ///< key of the object without which this one is useless; empty: none
+  /// Cost of making the object again, in any unit that all writers agree on; zero: not known.
   double cost = 0;
 };
 
-/// One replica, or a stripe of one, as the holder of its memory knows it: what the next directory is told.
+/// One replica, or a stripe of one, as the holder of its memory knows it and tells the next directory.
 struct segment_record {
   std::uint64_t ticket = 0;            ///< of the put or the move that made it
-  std::uint64_t offset = 0, size = 0;  ///< in the segment
-  bool published = false;  ///< else somebody may still write it, or read it, and the rest says nothing
+  std::uint64_t offset = 0, size = 0;  ///< its place in the segment
+  bool published = false;  ///< else a client may still write or read it, and the fields below say nothing
   bool hard_pin = false;
   std::uint64_t version = 0;      ///< of two values of a key the one with the greater number is the later one
-  std::uint64_t object_size = 0;  ///< of all stripes
+  std::uint64_t object_size = 0;  ///< all stripes together
   std::uint64_t at = 0;           ///< where in the object it begins
   std::uint32_t copy = 0;         ///< which of the ticket's replicas
   std::uint64_t checksum = 0;
@@ -98,12 +98,12 @@ struct segment_record {
   std::uint32_t depth = 0;         ///< objects before it in its chain
   float worth = 0;                 ///< cost of making a byte of it again
   std::string key, group;
-  std::string tenant;  ///< whose it is to be, of what is not published; empty: nobody's in particular
+  std::string tenant;  ///< that is to write it, while it is not published; empty: none
 };
 
 struct reservation {
   store_code code = store_code::ok;
-  std::uint64_t ticket = 0;  ///< what `publish` and `revoke` take
+  std::uint64_t ticket = 0;  ///< `publish` and `revoke` take it
   std::vector<replica_place> places;
 };
 
@@ -124,7 +124,7 @@ struct segment_view {
   std::uint64_t bytes = 0, free_bytes = 0;
   bool draining = false;  ///< nothing is placed there any more
   storage_tier kind = storage_tier::dram;
-  std::uint64_t withheld_bytes = 0;  ///< beside those: its holder uses them for something else
+  std::uint64_t withheld_bytes = 0;  ///< memory beside these that the holder uses for something else
 };
 
 /// Whole pages of a segment in which no object lies, nor will before they are given back.
@@ -142,7 +142,7 @@ struct object_counts {
   std::uint64_t moved = 0;               ///< objects that were given other places
   std::uint64_t regretted = 0;           ///< objects that were put again not long after they were evicted
   std::uint64_t warmed = 0, cooled = 0;  ///< replicas that were made for many readers, and given up again
-  std::uint64_t replicas = 0;            ///< in memory, with those that are being written
+  std::uint64_t replicas = 0;            ///< in memory, including those that are being written
   // ---- SSD; the figures of memory above do not count it
   std::uint64_t disk_objects = 0, disk_bytes = 0, disk_total_bytes = 0;
   std::uint64_t disk_hits = 0;  ///< reads of what was on SSD alone
@@ -155,10 +155,10 @@ struct object_counts {
                 disk_stale = 0;  ///< brought along by an SSD; dropped since it may be stale
 };
 
-/// How many objects the list of those that are read most has at most.
+/// Length of the list of objects that are read most.
 inline constexpr std::size_t hottest_objects_max = 64;
 
-/// One of the objects that are read most.
+/// An object of the list of those that are read most.
 struct hot_object {
   std::string key;
   std::uint64_t size = 0;
@@ -167,7 +167,7 @@ struct hot_object {
   friend bool operator==(const hot_object&, const hot_object&) = default;
 };
 
-/// What is there of a tenant's, and what became of what it asked for.
+/// What a tenant has and may have, and what became of its questions.
 struct tenant_view {
   std::string name;
   tenant_limit limit;

@@ -16,10 +16,10 @@ enum class store_code : std::int32_t {
   no_space = -200,     ///< the pool is full of what may not go, or too fragmented
   invalid_key = -400,  ///< empty, or longer than 64 KiB
   write_failed = -500,
-  replica_not_ready = -703,  ///< somebody is still writing it
+  replica_not_ready = -703,  ///< a client is still writing it
   not_found = -704,
   already_exists = -705,
-  has_lease = -706,    ///< somebody may be reading it
+  has_lease = -706,    ///< a client may be reading it
   lease_ended = -707,  ///< it was removed, evicted or replaced while it was read
   transfer_failed = -800,
   checksum_mismatch = -801,
@@ -85,7 +85,7 @@ constexpr std::string_view to_string(store_code code) noexcept {
   return "unknown code";
 }
 
-/// As it came over the wire.
+/// Reads a code that came over the wire.
 constexpr store_code as_store_code(std::int32_t number) noexcept {
   const auto code = static_cast<store_code>(number);
   return to_string(code) == "unknown code" ? store_code::internal : code;

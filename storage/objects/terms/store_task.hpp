@@ -1,5 +1,5 @@
 #pragma once
-// Work that goes on without whoever asked for it: replicas that are copied or moved.
+// Work that goes on without the client that asked for it: replicas that are copied or moved.
 
 #include <cstdint>
 #include <string>
@@ -14,17 +14,18 @@ struct task_id {
   friend bool operator==(const task_id&, const task_id&) = default;
 };
 
-/// In the numbers that clients of Mooncake Store know.
+/// Has the numbers that clients of Mooncake Store know.
 enum class task_kind : std::uint8_t { copy = 0, move = 1 };
 enum class task_status : std::uint8_t { pending = 0, processing = 1, success = 2, failed = 3 };
 
-/// What a process that mounts memory is told to do.
+/// What the directory tells a process that mounts memory to do.
 struct task_order {
   task_id id;
   task_kind kind = task_kind::copy;
-  bool for_readers = false;  ///< nobody asked: the object is read so often; its replica goes when it is not
+  bool for_readers = false;  ///< the directory's own order, because the object is read so often; the replica
+                             ///< goes when it is not
   std::string key;
-  std::string source;                ///< of a move: the segment that is left
+  std::string source;                ///< a move's: the segment that the object leaves
   std::vector<std::string> targets;  ///< segments; each gets a replica
 };
 
@@ -32,7 +33,8 @@ struct task_view {
   task_kind kind = task_kind::copy;
   task_status status = task_status::pending;
   duration created_ago{}, updated_ago{};
-  task_id assigned_to;  ///< who works on it: the directory's incarnation, and the connection's number
+  task_id assigned_to;  ///< the process that works on it: the directory's incarnation, and the connection's
+                        ///< number
   std::string message;
 };
 

@@ -17,7 +17,7 @@ namespace mooncaf {
 
 namespace {
 
-/// What a handshake of TLS that failed means here, for a person.
+/// Says in a person's words what a failed handshake of TLS means here.
 error about(const error& e, bool heard) {
   constexpr auto older = "a directory of an older version, which speaks no TLS (before protocol 17)?";
   if (e.code == ec::unauthenticated)
@@ -65,15 +65,16 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   return made;
 }
 
-/// Where it fails somebody else may have taken the door's name, and TCP says what is wrong.
+/// Where this fails another process may have taken the socket's name; the caller tries TCP, which says what
+/// is wrong.
 result<std::shared_ptr<directory_link>> directory_link::from_near(const directory_address& to,
                                                                   const socket_address& at,
                                                                   time_point until) {
   const auto name = unix_endpoint(at, to.port, false);
   if (!name) return fail(ec::not_found, "another host");
-  const auto door = unix_address(*name);
-  if (!door) return fail(door.error());
-  auto fd = connect_unix(*door, SOCK_STREAM);
+  const auto address = unix_address(*name);
+  if (!address) return fail(address.error());
+  auto fd = connect_unix(*address, SOCK_STREAM);
   if (!fd) return fail(fd.error());
   if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process");
   auto made = over(std::make_unique<socket_stream>(std::move(*fd)), to,
@@ -90,6 +91,8 @@ result<std::shared_ptr<directory_link>> directory_link::over(std::unique_ptr<lin
   return made;
 }
 
+// A directory with another secret closes the connection without a word, so an end after the proof is
+// reported as that.
 result<void> directory_link::greet(const directory_address& to, time_point until) {
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
@@ -127,7 +130,7 @@ result<void> directory_link::greet(const directory_address& to, time_point until
                                     std::to_string(store_wire::version));
 }
 
-/// Where the directory cannot make one the socket goes on.
+/// Where the directory cannot make a ring the link stays on the socket.
 result<void> directory_link::open_ring(time_point until) {
   const auto number = ask(store_wire::op::ring, [](byte_writer&) {});
   if (!number) return fail(number.error());
@@ -161,7 +164,8 @@ bool directory_link::wait_for(short wanted, time_point until) {
   return told || !quiet;
 }
 
-/// What tells of room in a ring is taken by who receives: we look again.
+/// The message that says that a ring has room again goes to the thread that receives, so this thread looks
+/// again and again.
 result<void> directory_link::await_room(time_point until) {
   constexpr auto nap = std::chrono::milliseconds(1);
   if (!ring_ && wait_for(POLLOUT, until)) return {};
@@ -279,7 +283,8 @@ result<void> directory_link::read_some(std::unique_lock<std::mutex>& lock, time_
   lock.unlock();
   auto got = stream_->receive(chunk);
   bool in_time = true;
-  // What was told lately is followed by more: at first that is waited for, then whatever comes.
+  // Something that was told lately is followed by more, which is worth a wait: first for that, then for
+  // whatever comes.
   for (bool more = listens_; got.at == link_stream::state::again && in_time; more = false) {
     if (more) await_more(until);
     else in_time = await_bytes(until);

@@ -26,15 +26,16 @@ struct directory_address {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
   std::string secret;
-  std::uint32_t shard = 0;  ///< whom to ask of a directory in several
+  std::uint32_t shard = 0;  ///< the shard of the directory that is asked
   bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
-  std::string own_host;     ///< what this machine calls itself, and where it stands: `host_at`
+  std::string own_host;     ///< name of this machine, and where it stands: `host_at`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
-  duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`
+  duration spin = short_wait::usual;  ///< a thread that waits looks for so long before it sleeps; see
+                                      ///< `short_wait`
 };
 
-/// Has no thread of its own: of those that wait one reads, for all.
+/// Has no thread of its own: of the threads that wait for answers one reads for all of them.
 /// @thread  All functions may be called from any thread.
 class directory_link {
  public:
@@ -52,17 +53,18 @@ class directory_link {
   result<answer> wait(std::uint64_t number);
   result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);
 
-  /// From now on nobody here waits for an answer, but for what the directory tells unasked: what is not
-  /// urgent is taken together, some milliseconds late, so that telling costs the directory no waking of us.
+  /// From now on no thread here waits for an answer, but for what the directory tells unasked: entries that
+  /// are not urgent are taken together, some milliseconds late, so that the directory need not wake this
+  /// process for each.
   /// @thread  the one that waits from now on
   void only_listens() { listens_ = true; }
 
   bool broken() const;
-  /// Of the directory: another number, another directory, though it has the same address.
+  /// The directory's incarnation: another number is another directory, though it has the same address.
   std::uint64_t incarnation() const noexcept { return incarnation_; }
-  /// Whom the directory takes this client for.
+  /// What the directory knows of this client.
   const store_wire::welcome& welcome() const noexcept { return welcome_; }
-  /// Ends it; who waits is told. The descriptor stays open until the object goes.
+  /// Ends it; threads that wait get an error. The descriptor stays open until the object goes.
   void close();
 
  private:
@@ -89,7 +91,7 @@ class directory_link {
   duration limit_;
   std::uint64_t incarnation_ = 0;
   std::atomic<bool> listens_{false};
-  short_wait looking_;        // whoever reads
+  short_wait looking_;        // of the thread that reads
   std::size_t wakes_us_ = 1;  // likewise: bytes that must have come
   bool ring_ = false;         // `stream_` is one
   store_wire::welcome welcome_;

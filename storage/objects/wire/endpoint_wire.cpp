@@ -71,14 +71,14 @@ answer parse_answer(std::span<const std::byte, answer_bytes> in) {
 }
 
 std::string endpoint_key(std::string_view store_key, const greeting& g) {
-  std::string text = "key of the store ";  // of printable ends, so that nothing is trimmed
+  std::string text = "key of the store ";  // text at both ends, so that nothing is trimmed off the key
   for (const auto c : store_key) {
     constexpr char digits[] = "0123456789abcdef";
     const auto byte = static_cast<unsigned char>(c);
     text += {digits[byte >> 4], digits[byte & 15]};
   }
   const auto secret = cluster_secret::from_text(text);
-  if (!secret) std::abort();  // it is long enough
+  if (!secret) std::abort();  // cannot happen: the text is long enough for a secret
   const auto key = secret->derive("gate v1 " + std::to_string(g.incarnation) + " " + g.tenant);
   return {reinterpret_cast<const char*>(key.data()), key.size()};
 }

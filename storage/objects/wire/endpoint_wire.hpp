@@ -1,14 +1,14 @@
 #pragma once
-// What a client and the endpoint of a segment say to each other: a tenant's, which reads and writes through
-// it, and anybody else's that may not map the memory. Little-endian, over TCP.
+// What a client and the endpoint of a segment say to each other. A tenant's client reads and writes through
+// it; so do other clients that may not map the memory. Little-endian, over TCP.
 //
 //   greeting:  incarnation of the directory (64 bits) | tenant's name, or `everyone`, filled up with zeros
-//              (64 bytes); then the handshake of `transport/`, of whose secret the directory told a tenant's
+//              (64 bytes); then the handshake of `transport/`, whose secret the directory has told a tenant's
 //              client (`endpoint_key`)
 //   request:   1 read, 2 write or 3 look (8 bits) | offset in the segment (64) | bytes (64); behind a write,
 //              the bytes
 //   answer:    code (32 bits) | xxh3-64 of the bytes (64); of a read that is ok, zero: behind it come
-//              the bytes, and another answer, whether they are what was asked for
+//              the bytes, and another answer that says whether they are the object's
 
 #include <array>
 #include <cstddef>
@@ -26,11 +26,11 @@
 namespace mooncaf::endpoint_wire {
 
 inline constexpr node_id endpoint_node{5}, client_node{6};
-/// Of one read.
+/// Longest read.
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
-/// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look, and read
-/// what is published; to write he has the data plane.
+/// Stands in place of a tenant's name, which cannot be this, for a client that knows the store's key itself.
+/// Such a client may look, and read what is published; it writes over the data plane.
 inline constexpr std::string_view everyone = "*";
 
 struct greeting {
@@ -52,8 +52,8 @@ struct request {
 };
 inline constexpr std::size_t request_bytes = 17;
 std::array<std::byte, request_bytes> encode(const request& r);
-/// @returns nothing for what nobody of ours asks: another operation, no bytes, or more than a segment can
-/// have.
+/// @returns nothing for a request that no client of ours sends: another operation, no bytes, or more than a
+/// segment can have.
 std::optional<request> parse_request(std::span<const std::byte, request_bytes> in);
 
 struct answer {
@@ -64,8 +64,8 @@ inline constexpr std::size_t answer_bytes = 12;
 std::array<std::byte, answer_bytes> encode(const answer& a);
 answer parse_answer(std::span<const std::byte, answer_bytes> in);
 
-/// What lets a tenant's client of this directory through the endpoints of all segments. @param store_key what
-/// the directory and those who mount know, and no tenant.
+/// The key with which a tenant's client of this directory passes the endpoints of all segments. @param
+/// store_key  known to the directory and to processes that mount memory, and to no tenant.
 std::string endpoint_key(std::string_view store_key, const greeting& g);
 
 }  // namespace mooncaf::endpoint_wire

@@ -54,8 +54,8 @@ result<shard_dialer::links> shard_dialer::get() {
   return links_;
 }
 
-/// All anew: where one broke because the directory was killed, the others have perhaps not noticed. Who is in
-/// the middle of something keeps the connection that he has it on.
+/// Makes all links anew: where one broke because the directory was killed, the others may not have noticed
+/// yet. A call that is under way keeps the link that it uses.
 result<shard_dialer::links> shard_dialer::dial() {
   auto made = std::make_shared<shard_links>();
   for (std::uint32_t i = 0, count = 1; i < count; ++i) {
@@ -64,7 +64,8 @@ result<shard_dialer::links> shard_dialer::dial() {
     auto link = directory_link::connect(to);
     if (link && i == 0) count = (*link)->welcome().shard.count;
     if (!link) return fail(link.error());
-    if (!((*link)->welcome().shard == shard_place{i, count}))  // it is started again while we ask
+    if (!((*link)->welcome().shard == shard_place{i, count}))  // the directory was started again while this
+                                                               // asked
       return fail(ec::peer_lost, "the directory has another number of shards by now");
     made->all.push_back(std::move(*link));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// A client's connections to all shards of a directory, and which of them knows a key.
+// A client's connections to all shards of a directory, and which shard knows a key.
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace mooncaf {
 
-/// Those of a list of items that one shard knows.
+/// The items of a list that one shard knows.
 struct shard_part {
   std::uint32_t shard = 0;
   std::size_t size = 0;
@@ -25,10 +25,10 @@ struct shard_part {
   std::size_t at(std::size_t i) const { return which.empty() ? i : which[i]; }
 };
 
-/// One for each shard, of one life of the directory. Never changes.
+/// A link for each shard, to one life of the directory. Never changes.
 struct shard_links {
   std::vector<std::shared_ptr<directory_link>> all;
-  key_scope scope;  ///< of this client
+  key_scope scope;  ///< names that this client can say
 
   std::uint32_t shard_of(std::string_view key) const {
     if (all.size() == 1) return 0;
@@ -37,7 +37,7 @@ struct shard_links {
   }
   const std::shared_ptr<directory_link>& of(std::string_view key) const { return all[shard_of(key)]; }
 
-  /// @param key_at  key of the item with this number. @returns those shards' parts that have one.
+  /// @param key_at  key of the item with this number. @returns the parts of all shards that have items.
   template <class KeyAt>
   std::vector<shard_part> parts(std::size_t items, const KeyAt& key_at) const {
     if (all.size() == 1) return {{0, items}};
@@ -55,21 +55,21 @@ struct shard_links {
   void ask(store_wire::op what, std::span<const shard_part> parts,
            const std::function<void(const shard_part&, byte_writer&)>& payload,
            const std::function<void(const shard_part&, const answer&)>& heard) const;
-  /// Asks all of them the same. @returns their answers, shard by shard; the first error if one has none.
+  /// Asks all shards the same. @returns their answers, shard by shard; the first error if one has none.
   result<std::vector<directory_link::answer>> ask_everyone(
       store_wire::op what, const std::function<void(byte_writer&)>& payload) const;
 };
 
-/// Makes those connections, and again those that broke.
+/// Makes the links to all shards, and makes them again when one broke.
 /// @thread  All functions may be called from any thread.
 class shard_dialer {
  public:
   explicit shard_dialer(directory_address to) : to_(std::move(to)) {}
   using links = std::shared_ptr<const shard_links>;
-  /// All of them, or none. Where nobody answers it tries again after a pause that grows to half a second.
+  /// All links, or none. Where no directory answers it tries again after a pause that grows to half a second.
   /// @error those of `directory_link::connect`
   result<links> get();
-  /// Ends them. Who asks on one is told.
+  /// Ends the links; calls that wait on one get an error.
   void close();
 
  private:

@@ -31,12 +31,12 @@ std::vector<Result> in_batches(std::span<const Item> items, const Ask& one) {
 
 struct key_question {
   store_wire::op what;
-  std::optional<bool> force;  ///< what comes before the keys, of those that have it
+  std::optional<bool> force;  ///< stands before the keys in questions that have it
 };
 
-/// One question about many keys, asked of each shard about its own.
+/// One question about many keys: each shard is asked about its own.
 /// @param links  gets `shard_dialer::links`, or an error. @param take  reads the answer for one key.
-/// @param refuse  makes it of a code.
+/// @param refuse  makes a result of a code.
 template <class Result, class Links, class Take, class Refuse>
 std::vector<Result> ask_about(const Links& links, const key_question& question,
                               std::span<const std::string_view> all, const Take& take, const Refuse& refuse) {

@@ -248,7 +248,7 @@ former_life get_former(byte_reader& in) {
 
 void put_published(byte_writer& out, const segment_record& r, std::string_view key, std::string_view group) {
   out.put(r.checksum);
-  const bool usual = r.version == r.ticket && r.object_size == r.size;  // one put's, whole
+  const bool usual = r.version == r.ticket && r.object_size == r.size;  // one put's, in one part
   out.put(static_cast<std::uint8_t>(r.hard_pin | !usual << 1));
   out.put(static_cast<std::uint8_t>(r.copy));
   if (!usual) {

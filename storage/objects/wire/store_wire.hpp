@@ -83,11 +83,11 @@ std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
-/// A journal frame that somebody waits for is at least this long, by filler, where its receiver, who is not
-/// woken for less while others come along (`directory_link::only_listens`), cannot be woken on purpose.
+/// A journal frame for whose effect a client waits is at least this long, by filler, where the receiver
+/// cannot be woken on purpose: it is not woken for less (`directory_link::only_listens`).
 inline constexpr std::size_t urgent_bytes = 2048;
 
-/// Who waits for what comes of a journal frame.
+/// What a client waits for that depends on a journal frame.
 enum class waits : std::uint8_t {
   nobody,
   to_hear,   ///< who removes something, for its acknowledgement; perhaps a reader, too
@@ -109,8 +109,8 @@ enum class entry : std::uint8_t {
   draining,      ///< whether nothing is to be placed there any more
 };
 
-/// What the holder of an SSD says of it. It announces what lies there as for memory if the answer says so;
-/// else the contents are of another store, or nobody knows whether they still count, and are erased.
+/// What the holder of an SSD says of it. It announces the contents as for memory if the answer says so; else
+/// they are of another store, or may not count any more, and are erased.
 struct disk_offer {
   std::string name;
   std::uint64_t bytes = 0;
@@ -126,21 +126,21 @@ struct mounted_disk {
   bool known = false;       ///< the contents count
 };
 
-/// What a segment says of the directory that it knew.
+/// What a segment tells of the directory that it knew.
 struct former_life {
   std::uint32_t segment = 0;    ///< number that it had; zero: it knew none
   std::uint64_t served_by = 0;  ///< the last that was serving, as far as it heard; later ones are greater
   std::vector<std::uint32_t> members;  ///< segments that belonged to the store
-  std::vector<std::uint32_t> fenced;   ///< and those that did so no more
+  std::vector<std::uint32_t> fenced;   ///< segments that did so no more
   bool draining = false;               ///< nothing was to be placed there any more
 };
-/// Of each list; a store may have this many segments.
+/// Longest of these lists; a store may have so many segments.
 inline constexpr std::uint32_t former_max = 4096;
 
-/// How much of a segment holds no objects, and what those in it would make way for.
+/// How much of a segment holds no objects, and what the objects in it would make way for.
 struct withheld {
   boundary_report report;
-  std::vector<withheld_run> fresh;  ///< that its holder was not told of yet
+  std::vector<withheld_run> fresh;  ///< runs that the holder was not told of yet
 };
 
 struct header {
@@ -149,7 +149,7 @@ struct header {
   op what = op::hello;
 };
 
-/// @returns nothing for a length or an operation that nobody of ours sends.
+/// @returns nothing for a length or an operation that no program of ours sends.
 std::optional<header> parse_header(std::span<const std::byte, header_bytes> in);
 
 /// Begins a frame at the end of `out`, and writes its length when it ends.
@@ -173,23 +173,23 @@ struct segment_address {
   std::string unix_name;     ///< socket that hands out its descriptor to processes of the same host
   std::uint64_t region = 0;  ///< in the data plane of its process
   std::vector<std::byte> announcement;  ///< of that data plane
-  std::string endpoint_host;            ///< where tenants are let in, and objects looked at; empty: nowhere
+  std::string endpoint_host;            ///< of the segment's endpoint; empty: it has none
   std::uint16_t endpoint_port = 0;
   friend bool operator==(const segment_address&, const segment_address&) = default;
 };
-/// Whom the directory takes a client for.
+/// What the directory knows of a client.
 struct welcome {
-  std::string tenant;        ///< empty: somebody who knows the cluster's secret
+  std::string tenant;        ///< empty: a client that knows the cluster's secret
   std::string endpoint_key;  ///< lets that tenant through the endpoints of segments
-  bool tenants = false;      ///< there are some, so who mounts has an endpoint
-  shard_place shard;         ///< who says so
+  bool tenants = false;      ///< the store has tenants, so each process that mounts memory has an endpoint
+  shard_place shard;         ///< the shard that answers
 };
 struct mounted_segment {
   segment_view view;
   segment_address address;
 };
 
-/// What a call answers whose question did not get through.
+/// The code of a call whose question did not get through.
 store_code code_of(const error& e);
 
 std::string_view get_text_view(byte_reader& in);
@@ -217,7 +217,7 @@ void put_former(byte_writer& out, const former_life& former);
 former_life get_former(byte_reader& in);
 void put_published(byte_writer& out, const segment_record& record, std::string_view key,
                    std::string_view group);
-/// All but ticket, offset and size, which the record has already.
+/// Reads all fields but ticket, offset and size, which the record has already.
 void get_published(byte_reader& in, segment_record& record);
 void put_record(byte_writer& out, const segment_record& record);
 segment_record get_record(byte_reader& in);
@@ -231,7 +231,7 @@ void put_task(byte_writer& out, const task_view& task);
 task_view get_task(byte_reader& in);
 void put_tenant(byte_writer& out, const tenant_view& tenant);
 tenant_view get_tenant(byte_reader& in);
-/// One of the objects that are read most, and whose it is: nobody's in particular if `tenant` is empty.
+/// One of the objects that are read most, and its tenant, empty for none.
 struct named_hot_object {
   std::string tenant;
   hot_object object;  ///< under the name that its owner gave it
@@ -242,7 +242,7 @@ named_hot_object get_hottest(byte_reader& in);
 using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);
 object_counts get_counts(byte_reader& in);
-/// What is counted in another part of the store.
+/// Adds what another shard counts.
 void add_counts(object_counts& to, const object_counts& more);
 void put_times(byte_writer& out, const question_times& times);
 question_times get_times(byte_reader& in);

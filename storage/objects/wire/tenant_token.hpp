@@ -1,5 +1,5 @@
 #pragma once
-// What a tenant proves itself with.
+// The token with which a tenant's clients prove themselves.
 
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace mooncaf {
 /// The secret of a tenant's connections, made from its token. @error `ec::invalid_argument` for a token that
 /// is too short to be one (`cluster_secret::bytes_min`).
 result<std::string> tenant_key(std::string_view token);
-/// The same from a file that only this user, root and at most a group may read.
+/// Reads the token from a file that only this user, root and at most a group may read.
 /// @error those of `read_kept_file`
 result<std::string> tenant_key_from_file(const std::string& path);
 

@@ -1,6 +1,6 @@
 #pragma once
-// How processes of the directory's own host reach it: over a Unix socket, which takes a third of the time
-// that TCP takes over loopback. The door's name says which port it belongs to, so nobody is told of it.
+// The Unix socket over which processes of the directory's own host reach it, in a third of the time that TCP
+// takes over loopback. Its name follows from the port, so no process has to be told of it.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 
 namespace mooncaf {
 
-/// @param at  where a directory listens, or is called. @returns the name of its door, in the abstract
+/// @param at  where a directory listens, or is called. @returns the name of its socket, in the abstract
 /// namespace; nothing if processes of the same host do not, or need not, mean the same by this address.
 inline std::optional<std::string> unix_endpoint(const socket_address& at, std::uint16_t port, bool listens) {
   const auto name = [&](const char* family) {

@@ -46,7 +46,7 @@ void mount(directory_core& core, std::uint64_t session) {
   REQUIRE(ask(core, session, op::mount, [](byte_writer& out) {
     out.put_text("segment");
     out.put(std::uint64_t{1} << 20);
-    store_wire::put_address(out, {"@door", 3, {std::byte{1}}});
+    store_wire::put_address(out, {"@name", 3, {std::byte{1}}});
     store_wire::put_former(out, {});
   }));
 }

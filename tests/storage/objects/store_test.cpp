@@ -329,17 +329,17 @@ TEST_CASE(
     "processes of the directory's host reach it over a Unix socket, over TCP where that is somebody else's") {
   cluster world;
   const auto port = world.directory->port();
-  const auto door = *unix_address("@mooncaf-store-4-" + std::to_string(port));
-  const auto answers = [&] { return connect_unix(door, SOCK_STREAM).has_value(); };
+  const auto address = *unix_address("@mooncaf-store-4-" + std::to_string(port));
+  const auto answers = [&] { return connect_unix(address, SOCK_STREAM).has_value(); };
   CHECK(answers());
   const auto c = world.client();
   CHECK(put(*c, "k", noise(100, 1)) == store_code::ok);
 
-  // Somebody sits at the door of a port that a directory takes later.
+  // Somebody has taken the socket of a port that a directory takes later.
   world.holders.clear();
   world.directory.reset();
   CHECK_FALSE(answers());
-  const auto squatter = listen_unix(door, SOCK_STREAM);
+  const auto squatter = listen_unix(address, SOCK_STREAM);
   REQUIRE(squatter);
   directory_server_options o;
   o.secret = secret;
