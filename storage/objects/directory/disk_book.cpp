@@ -1,9 +1,8 @@
 #include "storage/objects/directory/disk_book.hpp"
 
-#include <xxhash.h>
-
 #include <algorithm>
 
+#include "runtime/base/hash.hpp"
 #include "storage/objects/terms/key_scope.hpp"
 
 namespace mooncaf {
