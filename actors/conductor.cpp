@@ -52,7 +52,7 @@ member_card card_of(const node_info& node) {
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
     : conductor_actor::base(config),
       setup_(std::move(setup)),
-      desk_(setup_.core, setup_.queue, std::move(setup_.journal)) {}
+      core_(setup_.core, setup_.queue, std::move(setup_.journal)) {}
 
 conductor_actor::behavior_type conductor::make_behavior() {
   outlive_stray_errors(*this);
@@ -67,20 +67,20 @@ conductor_actor::behavior_type conductor::make_behavior() {
       [this](join_atom, const node_info& node) { return join(node); },
       [this](schedule_atom, const schedule_job& job) { return schedule(job); },
       [this](event_atom, const request_event& e) {
-        desk_.event(e, clock().now());
+        core_.event(e, clock().now());
         act();
       },
       [this](blocks_atom, const block_event_batch& batch) {
-        desk_.blocks(batch);
+        core_.blocks(batch);
         act();
       },
       [this](keep_atom, node_id node, const block_keys_t& keys) {
-        return desk_.core().kept_elsewhere(node, keys);
+        return core_.scheduler().kept_elsewhere(node, keys);
       },
       [this](report_atom, const node_report& message) { return report(message); },
       [this](status_atom) { return status(); },
       [this](tick_atom) {
-        desk_.tick(clock().now());
+        core_.tick(clock().now());
         act();
         delayed_send(this, tick_interval, tick_atom_v);
       },
@@ -88,7 +88,7 @@ conductor_actor::behavior_type conductor::make_behavior() {
 }
 
 void conductor::on_exit() {
-  desk_.close();
+  core_.close();
   act();
   members_.clear();
 }
@@ -101,7 +101,7 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
   }
   const auto now = clock().now();
   leave(node.id);
-  if (auto added = desk_.join(card_of(node), now); !added) return to_caf(added.error());
+  if (auto added = core_.join(card_of(node), now); !added) return to_caf(added.error());
   members_.emplace(node.id, node);
   act();
   monitor(node.node);
@@ -110,13 +110,13 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
 }
 
 void conductor::leave(node_id node) {
-  desk_.leave(node, clock().now());
+  core_.leave(node, clock().now());
   act();
 }
 
 roster_msg conductor::report(const node_report& report) {
   const auto now = clock().now();
-  const auto how = desk_.report(report, now);
+  const auto how = core_.report(report, now);
   act();
   roster_msg out{how.member, how.version, how.news, {}};
   if (how.news) out.others = others_of(report.node);
@@ -135,13 +135,13 @@ caf::result<placement_msg> conductor::schedule(const schedule_job& job) {
   const auto answer = make_response_promise<placement_msg>();
   const auto asked = next_question_++;
   questions_.emplace(asked, answer);
-  desk_.ask(job, asked, clock().now());
+  core_.ask(job, asked, clock().now());
   act();
   return answer;
 }
 
 void conductor::act() {
-  for (auto& action : desk_.take_actions()) {
+  for (auto& action : core_.take_actions()) {
     std::visit([this](auto& what) { carry_out(what); }, action);
   }
 }
@@ -178,7 +178,7 @@ void conductor::carry_out(const charge_expired& what) {
 
 cluster_status conductor::status() const {
   const auto now = clock().now();
-  auto out = desk_.status(now);
+  auto out = core_.status(now);
   out.model = setup_.model;
   out.uptime_ns = (now - started_).count();
   return out;

@@ -1,5 +1,5 @@
 #pragma once
-// The conductor: a mailbox around `conductor_desk`, and the members' handles.
+// The conductor: a mailbox around `cluster_core`, and the members' handles.
 
 #include <caf/typed_event_based_actor.hpp>
 #include <caf/typed_response_promise.hpp>
@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "actors/interfaces.hpp"
-#include "runtime/request/conductor_desk.hpp"
+#include "runtime/request/cluster_core.hpp"
 
 namespace mooncaf {
 
@@ -37,7 +37,7 @@ class conductor final : public conductor_actor::base {
   caf::result<placement_msg> schedule(const schedule_job& job);
   /// How the members reach each other, but for one of them.
   std::vector<node_info> others_of(node_id node) const;
-  /// Carries out what the desk wants done; to be called after every call of it.
+  /// Carries out what the core wants done; to be called after every call of it.
   void act();
   void carry_out(answer_question& what);
   void carry_out(const follow_shard& what);
@@ -47,9 +47,9 @@ class conductor final : public conductor_actor::base {
   cluster_status status() const;
 
   conductor_setup setup_;
-  conductor_desk desk_;
-  std::unordered_map<schedule_desk::ticket, caf::typed_response_promise<placement_msg>> questions_;
-  schedule_desk::ticket next_question_ = 1;
+  cluster_core core_;
+  std::unordered_map<schedule_core::ticket, caf::typed_response_promise<placement_msg>> questions_;
+  schedule_core::ticket next_question_ = 1;
   std::unordered_map<node_id, node_info> members_;
   time_point started_{};
 };

@@ -19,23 +19,23 @@ pool_keeper::pool_keeper(caf::actor_config& config, const context_ptr& context, 
     : pool_keeper_actor::base(config),
       shard_(std::move(shard)),
       messenger_(std::move(messenger)),
-      desk_(context->id) {}
+      core_(context->id) {}
 
 pool_keeper_actor::behavior_type pool_keeper::make_behavior() {
   outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](keep_atom, const keep_order& order) {
-        desk_.take(order);
+        core_.take(order);
         act();
       },
       [this](peer_up_atom, node_id peer) {
-        desk_.peer_up(peer);
+        core_.peer_up(peer);
         act();
       },
-      [this](peer_down_atom, node_id peer) { desk_.peer_down(peer); },
+      [this](peer_down_atom, node_id peer) { core_.peer_down(peer); },
       [this](tick_atom) {
-        if (const auto owner = desk_.at_work())
+        if (const auto owner = core_.at_work())
           send(shard_, renew_atom_v, std::vector<std::uint64_t>{*owner});
         delayed_send(this, tick_interval, tick_atom_v);
       },
@@ -43,13 +43,13 @@ pool_keeper_actor::behavior_type pool_keeper::make_behavior() {
 }
 
 void pool_keeper::on_exit() {
-  desk_.close();
+  core_.close();
   shard_ = nullptr;
   messenger_ = nullptr;
 }
 
 void pool_keeper::act() {
-  for (auto& action : desk_.take_actions()) {
+  for (auto& action : core_.take_actions()) {
     std::visit([this](auto& what) { carry_out(what); }, action);
   }
 }
@@ -58,11 +58,11 @@ void pool_keeper::carry_out(copy_action::pin& order) {
   request(shard_, shard_limit, pin_atom_v, order.owner, std::move(order.what.keys), order.what.from_ssd)
       .then(
           [this, owner = order.owner, turn = order.what.turn](const pinned_slots& held) {
-            desk_.pinned(owner, turn, held);
+            core_.pinned(owner, turn, held);
             act();
           },
           [this, owner = order.owner](const caf::error&) {
-            desk_.refused(owner);
+            core_.refused(owner);
             act();
           });
 }
@@ -71,18 +71,18 @@ void pool_keeper::carry_out(const copy_action::reserve& order) {
   request(shard_, shard_limit, reserve_atom_v, order.owner, order.count)
       .then(
           [this, owner = order.owner](const std::vector<slot_index>& slots) {
-            desk_.reserved(owner, slots);
+            core_.reserved(owner, slots);
             act();
           },
           [this, owner = order.owner](const caf::error&) {
-            desk_.refused(owner);
+            core_.refused(owner);
             act();
           });
 }
 
 void pool_keeper::carry_out(copy_action::fetch& order) {
   const auto fetched = [this, owner = order.owner](const remote_blocks& got) {
-    desk_.fetched(owner, got);
+    core_.fetched(owner, got);
     act();
   };
   // The messenger bounds it.

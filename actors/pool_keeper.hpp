@@ -10,7 +10,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
-#include "runtime/request/copy_desk.hpp"
+#include "runtime/request/copy_core.hpp"
 
 namespace mooncaf {
 
@@ -24,7 +24,7 @@ class pool_keeper final : public pool_keeper_actor::base {
   void on_exit() override;
 
  private:
-  /// Carries out what the desk wants done; to be called after every call of it.
+  /// Carries out what the core wants done; to be called after every call of it.
   void act();
   void carry_out(copy_action::pin& order);
   void carry_out(const copy_action::reserve& order);
@@ -34,7 +34,7 @@ class pool_keeper final : public pool_keeper_actor::base {
 
   cache_shard_actor shard_;
   messenger_actor messenger_;
-  copy_desk desk_;
+  copy_core core_;
 };
 
 }  // namespace mooncaf

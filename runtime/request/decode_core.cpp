@@ -9,7 +9,7 @@ using namespace decode_action;
 
 decode_core::decode_core(node_id self, decode_core_options options, decode_model steps)
     : options_(std::move(options)),
-      intake_(self, options_.block_tokens, options_.max_attempts),
+      attempts_(self, options_.block_tokens, options_.max_attempts),
       batch_(options_.batch),
       steps_(steps) {}
 
@@ -29,7 +29,7 @@ void decode_core::take(const work_order& job, time_point now) {
   a.checked = job.placement.check_at_decode && job.tokens.size() == job.prompt_tokens;
   a.produced = static_cast<std::uint32_t>(job.tokens.size() - job.prompt_tokens);
   a.sequence = std::make_shared<decode_sequence>(job, options_.block_tokens);
-  intake_.take(job, options_.reaches(job.placement.prefill_node));
+  attempts_.take(job, options_.reaches(job.placement.prefill_node));
   settle(now);
 }
 
@@ -43,36 +43,36 @@ void decode_core::turn_away(const attempt_id& id, error why) {
 }
 
 void decode_core::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held, time_point now) {
-  intake_.pinned(owner, turn, held);
+  attempts_.pinned(owner, turn, held);
   settle(now);
 }
 
 void decode_core::reserved(std::uint64_t owner, std::span<const slot_index> slots, time_point now) {
-  const auto* a = intake_.find(owner);
+  const auto* a = attempts_.find(owner);
   if (a == nullptr) return;
   if (!a->growing) {
-    intake_.reserved(owner, slots, options_.fences_of(a->prefill));
+    attempts_.reserved(owner, slots, options_.fences_of(a->prefill));
   } else {
-    intake_.grown(owner, slots);
+    attempts_.grown(owner, slots);
   }
   settle(now);
 }
 
 void decode_core::refused(std::uint64_t owner, const error& why, time_point now) {
-  const auto* a = intake_.find(owner);
+  const auto* a = attempts_.find(owner);
   if (a == nullptr) return;
   if (a->growing) not_grown(owner, why);
-  else intake_.refused(owner, why);
+  else attempts_.refused(owner, why);
   settle(now);
 }
 
 void decode_core::prefill_finished(const prefill_done& message, time_point now) {
-  intake_.prefill_finished(message, now);
+  attempts_.prefill_finished(message, now);
   settle(now);
 }
 
 void decode_core::landed(std::uint64_t owner, bool complete, time_point now) {
-  intake_.landed(owner, complete);
+  attempts_.landed(owner, complete);
   settle(now);
 }
 
@@ -83,7 +83,7 @@ void decode_core::settle(time_point now) {
 }
 
 void decode_core::pass_on(time_point now) {
-  for (auto todo = intake_.take_actions(); !todo.empty(); todo = intake_.take_actions()) {
+  for (auto todo = attempts_.take_actions(); !todo.empty(); todo = attempts_.take_actions()) {
     for (auto& action : todo) std::visit([&](auto& order) { pass(order, now); }, action);
   }
 }
@@ -133,8 +133,8 @@ void decode_core::no_room(std::uint64_t owner) {
   if (const auto a = answers_.find(owner); a != answers_.end()) a->second.on_device = false;
 }
 
-void decode_core::pass(intake_action::join& order, time_point now) {
-  const auto* a = intake_.find(order.owner);
+void decode_core::pass(attempt_action::join& order, time_point now) {
+  const auto* a = attempts_.find(order.owner);
   if (a == nullptr || a->over) return;
   take_room(order.owner, 0);
   if (!answers_.at(order.owner).on_device) return join(order.owner, now);
@@ -142,7 +142,7 @@ void decode_core::pass(intake_action::join& order, time_point now) {
 }
 
 void decode_core::loaded(std::uint64_t owner, time_point now) {
-  const auto* a = intake_.find(owner);
+  const auto* a = attempts_.find(owner);
   if (a != nullptr && !a->over) join(owner, now);
   settle(now);
 }
@@ -152,11 +152,11 @@ void decode_core::loaded(std::uint64_t owner, time_point now) {
 
 void decode_core::join(std::uint64_t owner, time_point now) {
   auto& a = answers_.at(owner);
-  const auto first = intake_.find(owner)->done->first.id;
+  const auto first = attempts_.find(owner)->done->first.id;
   a.entry.deadline = now + a.tbt_slo;
   if (a.checked) {
     if (const auto refused = batch_.check(a.entry, steps_, a.tbt_slo))
-      return intake_.refuse(owner, refused->cause, refused->retry_after);
+      return attempts_.refuse(owner, refused->cause, refused->retry_after);
   }
   a.sequence->begin(first);
   ++a.produced;
@@ -173,7 +173,7 @@ void decode_core::step(time_point now) {
     auto& a = answers_.at(id.value);
     if (!has_room(id.value, *a.sequence)) continue;
     a.on_device = false;
-    intake_.step_begun(id.value);
+    attempts_.step_begun(id.value);
     context_tokens_ += a.sequence->position() + 1;
     order.parts.push_back({id.value, a.sequence});
   }
@@ -186,19 +186,19 @@ void decode_core::step(time_point now) {
 /// hardly ever waits for one.
 bool decode_core::has_room(std::uint64_t owner, const decode_sequence& sequence) {
   const auto block_tokens = options_.block_tokens;
-  const auto blocks = intake_.find(owner)->claim.slots().size();
+  const auto blocks = attempts_.find(owner)->claim.slots().size();
   const auto wanted = (sequence.position() + block_tokens / 2) / block_tokens + 1;
-  if (blocks < wanted) intake_.grow(owner);
+  if (blocks < wanted) attempts_.grow(owner);
   return sequence.position() < blocks * block_tokens;
 }
 
 void decode_core::not_grown(std::uint64_t owner, const error& why) {
-  if (!intake_.not_grown(owner)) return;
+  if (!attempts_.not_grown(owner)) return;
   // A slot that was asked for ahead may be had by the time that it is needed, or may never be needed.
-  const auto room = intake_.find(owner)->claim.slots().size() * options_.block_tokens;
+  const auto room = attempts_.find(owner)->claim.slots().size() * options_.block_tokens;
   if (answers_.at(owner).sequence->position() < room) return;
   // Its place is worth more to the other answers than a wait without an end; the gateway places it again.
-  intake_.fail(owner, why, true);
+  attempts_.fail(owner, why, true);
 }
 
 void decode_core::step_ended(std::vector<decode_outcome> outcomes, duration took, const error& failure,
@@ -215,9 +215,9 @@ void decode_core::step_ended(std::vector<decode_outcome> outcomes, duration took
   tokens_by_gateway chosen;
   std::vector<std::uint64_t> finished;
   for (const auto& outcome : outcomes) {
-    if (!intake_.step_ended(outcome.owner)) continue;
+    if (!attempts_.step_ended(outcome.owner)) continue;
     if (failed) {
-      intake_.fail(outcome.owner, failure, false);
+      attempts_.fail(outcome.owner, failure, false);
       continue;
     }
     auto& a = answers_.at(outcome.owner);
@@ -225,19 +225,19 @@ void decode_core::step_ended(std::vector<decode_outcome> outcomes, duration took
     if (outcome.finish != finish_reason::none) finished.push_back(outcome.owner);
   }
   for (auto& [gateway, tokens] : chosen) actions_.emplace_back(send_tokens{gateway, std::move(tokens)});
-  for (const auto owner : finished) intake_.end(owner);
+  for (const auto owner : finished) attempts_.end(owner);
   settle(now);
 }
 
 token_run decode_core::extend(std::uint64_t owner, answer& of, const decode_outcome& outcome) {
   auto& sequence = *of.sequence;
-  auto& claim = intake_.find(owner)->claim;
+  auto& claim = attempts_.find(owner)->claim;
   const auto root = sequence.root();
   if (sequence.append(outcome.token.id)) claim.extend(sequence.keys().back(), root);
   if (auto full = claim.name(outcome.first_block, outcome.checksums); !full.empty())
     actions_.emplace_back(commit{owner, std::move(full)});
   token_run run;
-  run.id = intake_.find(owner)->id;
+  run.id = attempts_.find(owner)->id;
   run.position = of.produced++;
   run.tokens.push_back(outcome.token);
   run.finish = outcome.finish;
@@ -248,44 +248,44 @@ token_run decode_core::extend(std::uint64_t owner, answer& of, const decode_outc
 // ---------------------------------------------------------------------------------------------------------------
 
 void decode_core::cancel(const attempt_id& id, time_point now) {
-  intake_.cancel(id, now);
+  attempts_.cancel(id, now);
   settle(now);
 }
 
 void decode_core::peer_lost(node_id peer, time_point now) {
-  intake_.peer_lost(peer);
+  attempts_.peer_lost(peer);
   settle(now);
 }
 
 roll_answer decode_core::answer_roll(const roll_call& call, time_point now) {
-  auto found = intake_.answer_roll(call, now);
+  auto found = attempts_.answer_roll(call, now);
   settle(now);
   return found;
 }
 
 void decode_core::prefill_stopped(const attempt_id& id, bool stopped, time_point now) {
-  intake_.prefill_stopped(id, stopped);
+  attempts_.prefill_stopped(id, stopped);
   settle(now);
 }
 
 void decode_core::fenced(std::uint64_t owner, time_point now) {
-  intake_.fenced(owner);
+  attempts_.fenced(owner);
   settle(now);
 }
 
 std::vector<std::uint64_t> decode_core::sweep(time_point now) {
-  auto owners = intake_.sweep(now);
+  auto owners = attempts_.sweep(now);
   settle(now);
   return owners;
 }
 
 void decode_core::device_lost(error why, time_point now) {
-  intake_.device_lost(std::move(why));
+  attempts_.device_lost(std::move(why));
   settle(now);
 }
 
 std::span<const slot_index> decode_core::slots_of(std::uint64_t owner) {
-  return intake_.find(owner)->claim.slots();
+  return attempts_.find(owner)->claim.slots();
 }
 
 worker_load decode_core::load() const {

@@ -1,9 +1,9 @@
 #pragma once
-// What a decode worker decides: which prompts it takes (`decode_intake`), when they join the continuous
+// What a decode worker decides: which prompts it takes (`decode_attempts`), when they join the continuous
 // batch, which answers the next step extends, what the blocks that fill up are called, and when an answer
 // ends.
 //
-//   job ─► (decode_intake) ─► prompt in memory ─► loading ─────────► batch: waiting ─► running ─► ended
+//   job ─► (decode_attempts) ─► prompt in memory ─► loading ─────────► batch: waiting ─► running ─► ended
 //                                    │      (onto a device with          ▲                │ step: append a
 //                                    token, │      memory of its own,           │                │ name and
 //                                    publish full │      beside the steps)            │                │
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "runtime/request/decode_actions.hpp"
-#include "runtime/request/decode_intake.hpp"
+#include "runtime/request/decode_attempts.hpp"
 #include "runtime/sched/decode_batch.hpp"
 #include "runtime/sched/estimators.hpp"
 
@@ -49,9 +49,9 @@ class decode_core {
   /// What is to be done after the calls so far; each action is given once.
   decode_actions take_actions() { return std::exchange(actions_, {}); }
   /// Whether this job is new here, and wanted: it is neither known nor cancelled.
-  bool wants(const attempt_id& id) const { return intake_.wants(id); }
+  bool wants(const attempt_id& id) const { return attempts_.wants(id); }
 
-  // ---- events; those of the prompt as `decode_intake` has them ----
+  // ---- events; those of the prompt as `decode_attempts` has them ----
   /// @pre `wants(job.id)`
   void take(const work_order& job, time_point now);
   /// A job that is wanted, and that this worker can never decode.
@@ -81,10 +81,10 @@ class decode_core {
   std::span<const slot_index> slots_of(std::uint64_t owner);
   /// All but the worker's id and its device's failure.
   worker_load load() const;
-  std::size_t size() const noexcept { return intake_.attempts().size(); }
+  std::size_t size() const noexcept { return attempts_.attempts().size(); }
 
  private:
-  /// What decoding needs of an attempt; `decode_intake` has the rest.
+  /// What decoding needs of an attempt; `decode_attempts` has the rest.
   struct answer {
     node_id gateway;
     decode_entry entry;
@@ -99,9 +99,9 @@ class decode_core {
 
   /// After every event: brings the batch up to date, and begins a step if the device is free.
   void settle(time_point now);
-  /// Does what the intake wants of the core, and passes on what it wants of the worker.
+  /// Does what `decode_attempts` wants of the core, and passes on what it wants of the worker.
   void pass_on(time_point now);
-  void pass(intake_action::join& order, time_point now);
+  void pass(attempt_action::join& order, time_point now);
   void pass(decode_action::receive& order, time_point now);
   void pass(decode_action::withdraw& order, time_point now);
   void pass(decode_action::forget& order, time_point now);
@@ -120,10 +120,10 @@ class decode_core {
   token_run extend(std::uint64_t owner, answer& of, const decode_outcome& outcome);
 
   decode_core_options options_;
-  decode_intake intake_;
+  decode_attempts attempts_;
   decode_batch batch_;
   decode_model steps_;                                 ///< refined by every step
-  std::unordered_map<std::uint64_t, answer> answers_;  ///< by owner; those that the intake has
+  std::unordered_map<std::uint64_t, answer> answers_;  ///< by owner; those that `decode_attempts` has
   bool computing_ = false;
   std::uint64_t context_tokens_ = 0;  ///< of the step at work
   worker_load latest_;                ///< what it says of the latest step

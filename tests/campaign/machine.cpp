@@ -42,7 +42,7 @@ void machine::leave() {
 
 void machine::lost(process other) {
   if (conductor) {
-    conductor->desk.leave(node_of(other), now());
+    conductor->core.leave(node_of(other), now());
     conductor->act();
   }
   std::vector<std::function<void()>> orphans;
@@ -59,7 +59,7 @@ void machine::local_up(process peer) {
   w.net.in(self, message_delay, [this, peer] {
     if (peer != self) mail.up(peer);
     if (keeper && peer != self) {
-      keeper->desk.peer_up(node_of(peer));
+      keeper->core.peer_up(node_of(peer));
       keeper->act();
     }
     if (!gateway) return;
@@ -74,7 +74,7 @@ void machine::local_up(process peer) {
 void machine::local_down(process peer) {
   w.net.in(self, message_delay, [this, peer] {
     mail.down(peer);
-    if (keeper) keeper->desk.peer_down(node_of(peer));
+    if (keeper) keeper->core.peer_down(node_of(peer));
     if (gateway) {
       gateway->core.peer_down(node_of(peer), now());
       gateway->act();
@@ -102,7 +102,7 @@ void machine::send_snapshot() {
   batch.first_seq = held.sequence;
   for (const auto& e : held.blocks) batch.events.push_back(e);
   w.net.send(self, w.conductor, [this, to = w.conductor, batch = std::move(batch)] {
-    at(to).conductor->desk.blocks(batch);
+    at(to).conductor->core.blocks(batch);
     at(to).conductor->act();
   });
 }
@@ -116,7 +116,7 @@ void machine::send_events() {
   batch.first_seq = events.front().sequence;
   for (const auto& e : events) batch.events.push_back(e);
   w.net.send(self, w.conductor, [this, to = w.conductor, batch = std::move(batch)] {
-    at(to).conductor->desk.blocks(batch);
+    at(to).conductor->core.blocks(batch);
     at(to).conductor->act();
   });
 }
@@ -129,13 +129,13 @@ void machine::tick() {
       const auto more = decode->sweep();
       owners.insert(owners.end(), more.begin(), more.end());
     }
-    if (const auto copying = keeper->desk.at_work()) owners.push_back(*copying);
+    if (const auto copying = keeper->core.at_work()) owners.push_back(*copying);
     if (!owners.empty()) cache->renew(std::move(owners));
     cache->expire();
     send_events();
   }
   if (conductor) {
-    conductor->desk.tick(now());
+    conductor->core.tick(now());
     conductor->act();
   }
   w.net.in(self, sweep_interval, [this] { tick(); });
@@ -164,18 +164,17 @@ void machine::ask(process to, duration limit, std::function<void(std::function<v
 // ---- the conductor
 // --------------------------------------------------------------------------------------------------------
 
-conductor_twin::conductor_twin(machine& here)
-    : desk(here.w.core, here.w.queue), here_(here) {}
+conductor_twin::conductor_twin(machine& here) : core(here.w.core, here.w.queue), here_(here) {}
 
 void conductor_twin::ask(const schedule_job& job, std::function<void(const placement_msg&)> answered) {
   const auto asked = next_++;
   questions_.emplace(asked, std::move(answered));
-  desk.ask(job, asked, here_.now());
+  core.ask(job, asked, here_.now());
   act();
 }
 
 void conductor_twin::act() {
-  for (auto& action : desk.take_actions()) {
+  for (auto& action : core.take_actions()) {
     if (auto* answer = std::get_if<answer_question>(&action)) {
       if (auto asked = questions_.extract(answer->asked)) asked.mapped()(answer->where);
     } else if (auto* follow = std::get_if<follow_shard>(&action)) {
@@ -184,7 +183,7 @@ void conductor_twin::act() {
     } else if (auto* copy = std::get_if<copy_blocks>(&action)) {
       const auto who = process_of(copy->target);
       here_.w.net.send(here_.self, who, [&m = here_.at(who), order = std::move(copy->order)] {
-        m.keeper->desk.take(order);
+        m.keeper->core.take(order);
         m.keeper->act();
       });
     }
@@ -202,22 +201,22 @@ result<std::vector<node_id>> conductor_twin::join(process who) {
     card.workers.push_back({prefill_of(who), card.id, worker_role::prefill, 64, prefill_samples, 0});
   if (node.decode)
     card.workers.push_back({decode_of(who), card.id, worker_role::decode, 4, prefill_samples, tokens});
-  if (desk.is_member(card.id)) desk.leave(card.id, here_.now());
-  if (auto added = desk.join(card, here_.now()); !added) return tl::unexpected(added.error());
+  if (core.is_member(card.id)) core.leave(card.id, here_.now());
+  if (auto added = core.join(card, here_.now()); !added) return tl::unexpected(added.error());
   act();
   std::vector<node_id> others;
   for (process p = 0; p < here_.w.net.size(); ++p) {
-    if (p != who && desk.is_member(node_of(p))) others.push_back(node_of(p));
+    if (p != who && core.is_member(node_of(p))) others.push_back(node_of(p));
   }
   return others;
 }
 
 std::pair<standing, std::vector<node_id>> conductor_twin::report(const node_report& message) {
-  const auto how = desk.report(message, here_.now());
+  const auto how = core.report(message, here_.now());
   act();
   std::vector<node_id> others;
   for (process p = 0; how.news && p < here_.w.net.size(); ++p) {
-    if (node_of(p) != message.node && desk.is_member(node_of(p))) others.push_back(node_of(p));
+    if (node_of(p) != message.node && core.is_member(node_of(p))) others.push_back(node_of(p));
   }
   return {how, others};
 }
@@ -263,7 +262,7 @@ void gateway_twin::carry_out(schedule_job& job) {
 
 void gateway_twin::carry_out(const request_event& event) {
   here_.w.net.send(here_.self, here_.w.conductor, [this, to = here_.w.conductor, event] {
-    here_.at(to).conductor->desk.event(event, here_.now());
+    here_.at(to).conductor->core.event(event, here_.now());
     here_.at(to).conductor->act();
   });
 }

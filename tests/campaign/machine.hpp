@@ -1,6 +1,6 @@
 #pragma once
-// A process of a virtual cluster. What decides is the product's: `conductor_desk`, `gateway_core`,
-// `prefill_core`, `decode_core`, `copy_desk`, `fetch_core`, `peer_fence`, `block_claim`, `peer_roster`,
+// A process of a virtual cluster. What decides is the product's: `cluster_core`, `gateway_core`,
+// `prefill_core`, `decode_core`, `copy_core`, `fetch_core`, `peer_fence`, `block_claim`, `peer_roster`,
 // `tiered_store`. What stays in the actors (greeting peers, streams) is a twin of them, as short as possible.
 
 #include <map>
@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/request/conductor_desk.hpp"
-#include "runtime/request/copy_desk.hpp"
+#include "runtime/request/cluster_core.hpp"
+#include "runtime/request/copy_core.hpp"
 #include "runtime/request/decode_core.hpp"
 #include "runtime/request/gateway_core.hpp"
 #include "runtime/request/prefill_core.hpp"
@@ -248,7 +248,7 @@ class decode_twin {
 class keeper_twin {
  public:
   explicit keeper_twin(machine& here);
-  copy_desk core;
+  copy_core core;
   void act();
   std::uint64_t copied = 0;  ///< blocks
 
@@ -293,7 +293,7 @@ class gateway_twin final : public gateway_observer {
 class conductor_twin {
  public:
   explicit conductor_twin(machine& here);
-  conductor_desk core;
+  cluster_core core;
   void act();
   void ask(const schedule_job& job, std::function<void(const placement_msg&)> answered);
   result<std::vector<node_id>> join(process who);
@@ -301,8 +301,8 @@ class conductor_twin {
 
  private:
   machine& here_;
-  std::map<schedule_desk::ticket, std::function<void(const placement_msg&)>> questions_;
-  schedule_desk::ticket next_ = 1;
+  std::map<schedule_core::ticket, std::function<void(const placement_msg&)>> questions_;
+  schedule_core::ticket next_ = 1;
 };
 
 class machine {

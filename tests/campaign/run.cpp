@@ -268,7 +268,7 @@ void execution::check_shard(const machine& m, std::vector<std::string>& out) {
   none(counts.owners, "owners");
   std::string why;
   if (!m.cache->store().consistent(&why)) out.push_back(node + ": " + why);
-  const auto& core = w_.machines[w_.conductor]->conductor->desk.core();
+  const auto& core = w_.machines[w_.conductor]->conductor->core.scheduler();
   const auto index = core.cluster().index_of(node_of(m.self));
   if (!index) return;
   std::set<block_key> held;
@@ -283,17 +283,17 @@ void execution::check_shard(const machine& m, std::vector<std::string>& out) {
 
 std::vector<std::string> execution::remains() {
   std::vector<std::string> out;
-  const auto& desk = w_.machines[w_.conductor]->conductor->desk;
-  if (const auto n = desk.core().charged_requests(); n > 0)
+  const auto& core = w_.machines[w_.conductor]->conductor->core;
+  if (const auto n = core.scheduler().charged_requests(); n > 0)
     out.push_back(std::to_string(n) + " requests charged");
-  if (desk.questions().queue().size() > 0) out.push_back("requests in the queue");
-  if (desk.questions().askers() > 0) out.push_back("questions at the desk");
-  if (!desk.core().broken().empty()) out.push_back("the conductor takes links for broken");
+  if (core.questions().queue().size() > 0) out.push_back("requests in the queue");
+  if (core.questions().askers() > 0) out.push_back("questions at the conductor");
+  if (!core.scheduler().broken().empty()) out.push_back("the conductor takes links for broken");
   for (const auto p : standing_) {
     const auto& m = *w_.machines[p];
     if (!w_.net.alive(p)) continue;
     const auto node = "node " + std::to_string(p);
-    if (!desk.is_member(node_of(p))) out.push_back(node + " is no member");
+    if (!core.is_member(node_of(p))) out.push_back(node + " is no member");
     if (!m.member.roster().unreachable().empty()) out.push_back(node + " misses a member");
     if (m.gateway && m.gateway->core.size() > 0) out.push_back(node + ": requests at the gateway");
     if (m.prefill && m.prefill->size() > 0) out.push_back(node + ": requests at prefill");

@@ -22,7 +22,7 @@ namespace mooncaf {
 ///    └─ queued ◄─┘ after `patience`                     not asked again for `absence`: forgotten
 ///
 /// @thread  Owned by the conductor; not synchronised.
-class schedule_desk {
+class schedule_core {
  public:
   /// Names a question, so that its answer finds who asked; unique, chosen by the caller.
   using ticket = std::uint64_t;
@@ -31,8 +31,8 @@ class schedule_desk {
   /// Called for every placement, before it is told.
   using placed_fn = std::function<void(const schedule_job&, const placement_msg&)>;
 
-  /// @param core  outlives the desk.
-  schedule_desk(conductor_core& core, admission_queue_options options, placed_fn placed)
+  /// @param core  outlives this.
+  schedule_core(conductor_core& core, admission_queue_options options, placed_fn placed)
       : core_(core), queue_(core, options), placed_(std::move(placed)) {}
 
   /// What is to be answered after the calls so far; each answer is given once.

@@ -23,22 +23,22 @@
 
 namespace mooncaf {
 
-namespace intake_action {
+namespace attempt_action {
 /// All of the prompt is in its blocks: the core may begin with it.
 struct join {
   std::uint64_t owner = 0;
 };
-}  // namespace intake_action
+}  // namespace attempt_action
 
 /// What is to be done, in order: by the core `join`, all else by the worker.
-using intake_actions = std::vector<
-    std::variant<intake_action::join, decode_action::pin, decode_action::reserve, decode_action::receive,
+using attempt_actions = std::vector<
+    std::variant<attempt_action::join, decode_action::pin, decode_action::reserve, decode_action::receive,
                  decode_action::expect, decode_action::confirm, decode_action::commit,
                  decode_action::withdraw, decode_action::release, decode_action::stop_prefill,
                  decode_action::fence, decode_action::forget, attempt_failed>>;
 
 /// @thread  Owned by the decode core; not synchronised.
-class decode_intake {
+class decode_attempts {
  public:
   enum class phase : std::uint8_t { reserving, receiving, ready };
 
@@ -58,11 +58,11 @@ class decode_intake {
     bool over = false;
   };
 
-  decode_intake(node_id self, std::uint32_t block_tokens, std::size_t limit)
+  decode_attempts(node_id self, std::uint32_t block_tokens, std::size_t limit)
       : self_(self), block_tokens_(block_tokens), limit_(limit) {}
 
   /// What is to be done after the calls so far; each action is given once.
-  intake_actions take_actions() { return std::exchange(actions_, {}); }
+  attempt_actions take_actions() { return std::exchange(actions_, {}); }
   /// Whether this job is new here, and wanted: it is neither known nor cancelled.
   bool wants(const attempt_id& id) const;
 
@@ -125,7 +125,7 @@ class decode_intake {
   /// Prefill nodes that were asked to stop, and how often they had been fenced.
   std::unordered_map<std::uint64_t, std::pair<node_id, std::uint64_t>> stopping_;
   std::optional<error> lost_;  ///< why the device computes nothing any more
-  intake_actions actions_;
+  attempt_actions actions_;
 };
 
 }  // namespace mooncaf

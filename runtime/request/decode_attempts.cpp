@@ -1,4 +1,4 @@
-#include "runtime/request/decode_intake.hpp"
+#include "runtime/request/decode_attempts.hpp"
 
 #include <string>
 #include <unordered_set>
@@ -11,11 +11,11 @@ namespace {
 constexpr auto early_limit = std::chrono::seconds(30);  ///< a finished prefill whose job never comes
 
 using namespace decode_action;
-using intake_action::join;
+using attempt_action::join;
 
 }  // namespace
 
-decode_intake::attempt* decode_intake::find(std::uint64_t owner) {
+decode_attempts::attempt* decode_attempts::find(std::uint64_t owner) {
   const auto i = attempts_.find(owner);
   return i == attempts_.end() ? nullptr : &i->second;
 }
@@ -23,11 +23,11 @@ decode_intake::attempt* decode_intake::find(std::uint64_t owner) {
 // ---- the prompt
 // ---------------------------------------------------------------------------------------------------------
 
-bool decode_intake::wants(const attempt_id& id) const {
+bool decode_attempts::wants(const attempt_id& id) const {
   return !attempts_.contains(id.owner()) && !cancelled_early_.contains(id.owner());
 }
 
-void decode_intake::take(const work_order& job, bool connected) {
+void decode_attempts::take(const work_order& job, bool connected) {
   const auto owner = job.id.owner();
   auto& a = attempts_[owner];
   a.id = job.id;
@@ -52,13 +52,13 @@ void decode_intake::take(const work_order& job, bool connected) {
   if (auto early = early_.extract(owner)) prefill_finished(early.mapped().first, early.mapped().second);
 }
 
-void decode_intake::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held) {
+void decode_attempts::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held) {
   auto* a = find(owner);
   if (a == nullptr || a->over) return;
   if (const auto count = a->claim.pinned(turn, held)) actions_.emplace_back(reserve{owner, *count});
 }
 
-void decode_intake::reserved(std::uint64_t owner, std::span<const slot_index> slots, std::uint64_t fences) {
+void decode_attempts::reserved(std::uint64_t owner, std::span<const slot_index> slots, std::uint64_t fences) {
   auto* a = find(owner);
   if (a == nullptr || a->over) return;
   a->at = phase::receiving;
@@ -71,12 +71,12 @@ void decode_intake::reserved(std::uint64_t owner, std::span<const slot_index> sl
   if (auto early = early_.extract(owner)) prefill_finished(early.mapped().first, early.mapped().second);
 }
 
-void decode_intake::refused(std::uint64_t owner, const error& why) {
+void decode_attempts::refused(std::uint64_t owner, const error& why) {
   const auto* a = find(owner);
   if (a != nullptr && !a->over) fail(owner, why, true);
 }
 
-void decode_intake::prefill_finished(const prefill_done& message, time_point now) {
+void decode_attempts::prefill_finished(const prefill_done& message, time_point now) {
   const auto owner = message.id.owner();
   auto* a = find(owner);
   if (a == nullptr) {
@@ -102,7 +102,7 @@ void decode_intake::prefill_finished(const prefill_done& message, time_point now
   }
 }
 
-void decode_intake::landed(std::uint64_t owner, bool complete_and_right) {
+void decode_attempts::landed(std::uint64_t owner, bool complete_and_right) {
   auto* a = find(owner);
   if (a == nullptr) return;
   if (!complete_and_right)
@@ -118,7 +118,7 @@ void decode_intake::landed(std::uint64_t owner, bool complete_and_right) {
   complete(*a);
 }
 
-void decode_intake::complete(attempt& a) {
+void decode_attempts::complete(attempt& a) {
   a.at = phase::ready;
   actions_.emplace_back(join{a.claim.owner()});
 }
@@ -126,9 +126,9 @@ void decode_intake::complete(attempt& a) {
 // ---- steps
 // --------------------------------------------------------------------------------------------------------------
 
-void decode_intake::step_begun(std::uint64_t owner) { attempts_.at(owner).busy = true; }
+void decode_attempts::step_begun(std::uint64_t owner) { attempts_.at(owner).busy = true; }
 
-bool decode_intake::step_ended(std::uint64_t owner) {
+bool decode_attempts::step_ended(std::uint64_t owner) {
   auto* a = find(owner);
   if (a == nullptr) return false;
   a->busy = false;
@@ -140,13 +140,13 @@ bool decode_intake::step_ended(std::uint64_t owner) {
   return true;
 }
 
-void decode_intake::grow(std::uint64_t owner) {
+void decode_attempts::grow(std::uint64_t owner) {
   auto& a = attempts_.at(owner);
   if (std::exchange(a.growing, true)) return;
   actions_.emplace_back(reserve{owner, 1});
 }
 
-void decode_intake::grown(std::uint64_t owner, std::span<const slot_index> slots) {
+void decode_attempts::grown(std::uint64_t owner, std::span<const slot_index> slots) {
   auto* a = find(owner);
   if (a == nullptr) return;
   a->growing = false;
@@ -155,14 +155,14 @@ void decode_intake::grown(std::uint64_t owner, std::span<const slot_index> slots
   take_fresh(*a);
 }
 
-bool decode_intake::not_grown(std::uint64_t owner) {
+bool decode_attempts::not_grown(std::uint64_t owner) {
   auto* a = find(owner);
   if (a == nullptr) return false;
   a->growing = false;
   return !a->over;
 }
 
-void decode_intake::take_fresh(attempt& a) {
+void decode_attempts::take_fresh(attempt& a) {
   if (a.busy || a.fresh.empty()) return;
   a.claim.reserved(std::exchange(a.fresh, {}));
 }
@@ -170,7 +170,7 @@ void decode_intake::take_fresh(attempt& a) {
 // ---- ends
 // ---------------------------------------------------------------------------------------------------------------
 
-void decode_intake::cancel(const attempt_id& id, time_point now) {
+void decode_attempts::cancel(const attempt_id& id, time_point now) {
   const auto owner = id.owner();
   if (const auto* a = find(owner)) {
     // Until it is handed over, a local prefill worker owns the blocks; what it sends later is released on
@@ -183,14 +183,14 @@ void decode_intake::cancel(const attempt_id& id, time_point now) {
     actions_.emplace_back(release{owner});
 }
 
-void decode_intake::fail(std::uint64_t owner, error cause, bool retriable) {
+void decode_attempts::fail(std::uint64_t owner, error cause, bool retriable) {
   attempt_failed message;
   message.cause = std::move(cause);
   message.retriable = retriable;
   fail(attempts_.at(owner), std::move(message));
 }
 
-void decode_intake::refuse(std::uint64_t owner, error cause, duration retry_after) {
+void decode_attempts::refuse(std::uint64_t owner, error cause, duration retry_after) {
   auto& a = attempts_.at(owner);
   attempt_failed message;
   message.cause = std::move(cause);
@@ -200,14 +200,14 @@ void decode_intake::refuse(std::uint64_t owner, error cause, duration retry_afte
   fail(a, std::move(message));
 }
 
-void decode_intake::fail(attempt& a, attempt_failed message) {
+void decode_attempts::fail(attempt& a, attempt_failed message) {
   message.id = a.id;
   message.lost_device = lost_ && a.busy;
   actions_.emplace_back(std::move(message));
   end(a.claim.owner());
 }
 
-void decode_intake::device_lost(error why) {
+void decode_attempts::device_lost(error why) {
   lost_ = std::move(why);
   std::vector<std::uint64_t> owners;
   for (const auto& [owner, a] : attempts_) {
@@ -216,7 +216,7 @@ void decode_intake::device_lost(error why) {
   for (const auto owner : owners) fail(owner, *lost_, true);
 }
 
-void decode_intake::end(std::uint64_t owner) {
+void decode_attempts::end(std::uint64_t owner) {
   auto& a = attempts_.at(owner);
   if (!std::exchange(a.over, true)) actions_.emplace_back(withdraw{owner});
   if (a.busy) return;  // the step's end comes back here
@@ -233,7 +233,7 @@ void decode_intake::end(std::uint64_t owner) {
   attempts_.erase(owner);
 }
 
-void decode_intake::prefill_stopped(const attempt_id& id, bool stopped) {
+void decode_attempts::prefill_stopped(const attempt_id& id, bool stopped) {
   const auto owner = id.owner();
   const auto whom = stopping_.extract(owner);
   if (!whom) return;
@@ -242,7 +242,7 @@ void decode_intake::prefill_stopped(const attempt_id& id, bool stopped) {
   actions_.emplace_back(fence{owner, whom.mapped().first, whom.mapped().second});
 }
 
-void decode_intake::peer_lost(node_id peer) {
+void decode_attempts::peer_lost(node_id peer) {
   std::vector<std::uint64_t> orphans, cut_off;
   for (const auto& [owner, a] : attempts_) {
     if (a.gateway == peer) {
@@ -256,7 +256,7 @@ void decode_intake::peer_lost(node_id peer) {
     fail(owner, {ec::peer_lost, "the node that computes the prompt cannot be reached"}, true);
 }
 
-roll_answer decode_intake::answer_roll(const roll_call& call, time_point now) {
+roll_answer decode_attempts::answer_roll(const roll_call& call, time_point now) {
   std::unordered_set<std::uint64_t> live;
   roll_answer out;
   for (const auto& id : call.live) {
@@ -276,7 +276,7 @@ roll_answer decode_intake::answer_roll(const roll_call& call, time_point now) {
   return out;
 }
 
-std::vector<std::uint64_t> decode_intake::sweep(time_point now) {
+std::vector<std::uint64_t> decode_attempts::sweep(time_point now) {
   for (auto i = early_.begin(); i != early_.end();) {
     if (now - i->second.second <= early_limit || attempts_.contains(i->first)) {
       ++i;

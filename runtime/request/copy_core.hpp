@@ -35,9 +35,9 @@ using copy_actions = std::vector<std::variant<copy_action::pin, copy_action::res
                                               copy_action::commit, copy_action::release>>;
 
 /// One order is at work at a time. @thread  Owned by the pool keeper; not synchronised.
-class copy_desk {
+class copy_core {
  public:
-  explicit copy_desk(node_id self) : ids_(self, request_issuer::pool_keeper) {}
+  explicit copy_core(node_id self) : ids_(self, request_issuer::pool_keeper) {}
 
   /// What is to be done after the calls so far; each action is given once.
   copy_actions take_actions() { return std::exchange(actions_, {}); }

@@ -24,8 +24,8 @@ node_actor::behavior_type silent_node(node_actor::pointer) {
 }
 
 /// A conductor with one prefill and one decode instance of a batch of 2, which takes 4 requests.
-struct desk_world : testing::actor_fixture<caf::id_block::mooncaf> {
-  explicit desk_world(admission_policy admission = admission_policy::queue, std::size_t max_queued = 100) {
+struct queue_world : testing::actor_fixture<caf::id_block::mooncaf> {
+  explicit queue_world(admission_policy admission = admission_policy::queue, std::size_t max_queued = 100) {
     conductor_setup setup;
     setup.core.block_tokens = 4;
     setup.core.admission = admission;
@@ -101,7 +101,7 @@ struct desk_world : testing::actor_fixture<caf::id_block::mooncaf> {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(desk_world,
+TEST_CASE_FIXTURE(queue_world,
                   "a request that there is no room for is answered when another one ends, in order") {
   fill();
   submit(5);
@@ -118,7 +118,7 @@ TEST_CASE_FIXTURE(desk_world,
   CHECK(count("charged_requests") == 4);
 }
 
-TEST_CASE_FIXTURE(desk_world,
+TEST_CASE_FIXTURE(queue_world,
                   "who waits for long asks again and keeps its place, also before those that came later") {
   fill();
   submit(5);
@@ -134,7 +134,7 @@ TEST_CASE_FIXTURE(desk_world,
   CHECK(!answer(6));
 }
 
-TEST_CASE_FIXTURE(desk_world,
+TEST_CASE_FIXTURE(queue_world,
                   "a place that comes free between two questions is kept for the one who had its turn") {
   fill();
   submit(5);
@@ -147,7 +147,7 @@ TEST_CASE_FIXTURE(desk_world,
   CHECK(count("charged_requests") == 4);
 }
 
-TEST_CASE_FIXTURE(desk_world, "who does not ask again is forgotten, with what it was charged") {
+TEST_CASE_FIXTURE(queue_world, "who does not ask again is forgotten, with what it was charged") {
   fill();
   submit(5);
   submit(6);
@@ -161,7 +161,7 @@ TEST_CASE_FIXTURE(desk_world, "who does not ask again is forgotten, with what it
   CHECK(count("charged_requests") == 3);
 }
 
-TEST_CASE_FIXTURE(desk_world, "a client that leaves takes its request out of the queue") {
+TEST_CASE_FIXTURE(queue_world, "a client that leaves takes its request out of the queue") {
   fill();
   submit(5);
   submit(6);
@@ -173,7 +173,7 @@ TEST_CASE_FIXTURE(desk_world, "a client that leaves takes its request out of the
   CHECK(placed(6));
 }
 
-TEST_CASE_FIXTURE(desk_world, "a request that was placed again has its first arrival's place in the queue") {
+TEST_CASE_FIXTURE(queue_world, "a request that was placed again has its first arrival's place in the queue") {
   fill();
   submit(5);
   submit(6, 30s);
@@ -183,7 +183,7 @@ TEST_CASE_FIXTURE(desk_world, "a request that was placed again has its first arr
 }
 
 TEST_CASE("a full queue is told as such, with a time to come back") {
-  desk_world w{admission_policy::queue, 2};
+  queue_world w{admission_policy::queue, 2};
   w.fill();
   for (std::uint64_t r = 5; r <= 7; ++r) w.submit(r);
   const auto refused = w.answer(7);
@@ -196,7 +196,7 @@ TEST_CASE("a full queue is told as such, with a time to come back") {
 
 TEST_CASE("only admission by SLO has the decode side look again, and what that wastes is counted") {
   for (const auto admission : {admission_policy::none, admission_policy::queue, admission_policy::baseline}) {
-    desk_world w{admission};
+    queue_world w{admission};
     w.submit(1);
     const auto placed = w.answer(1);
     REQUIRE(placed);

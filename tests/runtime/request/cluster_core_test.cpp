@@ -1,6 +1,6 @@
 // The conductor without a mailbox; tests/actors/conductor_test.cpp has the same through messages.
 
-#include "runtime/request/conductor_desk.hpp"
+#include "runtime/request/cluster_core.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,8 +17,8 @@ struct office {
     member_card workers{worker_node, {}, true, false};
     workers.workers.push_back({worker_id{11}, worker_node, worker_role::prefill, 64, samples, 0});
     workers.workers.push_back({worker_id{12}, worker_node, worker_role::decode, 1, samples, 0});
-    REQUIRE(desk.join(workers, now));
-    REQUIRE(desk.join({gateway_node, {}, false, false}, now));
+    REQUIRE(core.join(workers, now));
+    REQUIRE(core.join({gateway_node, {}, false, false}, now));
   }
   static conductor_options options() {
     conductor_options out;
@@ -35,11 +35,11 @@ struct office {
     job.prompt_tokens = 10;
     job.max_tokens = 10;
     job.gateway = from;
-    desk.ask(job, request, now);
+    core.ask(job, request, now);
   }
   std::size_t placed() {
     std::size_t n = 0;
-    for (const auto& a : desk.take_actions()) {
+    for (const auto& a : core.take_actions()) {
       const auto* answer = std::get_if<answer_question>(&a);
       n += answer != nullptr && answer->where.rejection.code == ec::none && !answer->where.queued;
     }
@@ -47,7 +47,7 @@ struct office {
   }
 
   time_point now = time_point{} + 1h;
-  conductor_desk desk{options(), {}};
+  cluster_core core{options(), {}};
 };
 
 }  // namespace
@@ -57,25 +57,25 @@ TEST_CASE_FIXTURE(office,
   for (std::uint64_t r = 1; r <= 6; ++r) ask(r, worker_node);
   const auto room = placed();
   REQUIRE(room < 6);
-  REQUIRE(desk.questions().queue().size() == 6 - room);
+  REQUIRE(core.questions().queue().size() == 6 - room);
   ask(7, gateway_node);
-  desk.leave(gateway_node, now);
+  core.leave(gateway_node, now);
   for (std::uint64_t r = 1; r <= 6; ++r) {
     request_event e;
     e.id = {request_id{r}, 0};
     e.stage = request_stage::failed;
-    desk.event(e, now);
+    core.event(e, now);
   }
-  CHECK(desk.core().charged_requests() == 0);
-  CHECK(desk.questions().askers() == 0);
+  CHECK(core.scheduler().charged_requests() == 0);
+  CHECK(core.questions().askers() == 0);
 }
 
 TEST_CASE_FIXTURE(office, "a gateway that is no member gets no place") {
   ask(1, node_id{99});
-  const auto actions = desk.take_actions();
+  const auto actions = core.take_actions();
   const auto& refused = std::get<answer_question>(actions.back()).where;
   CHECK(refused.rejection.code == ec::unavailable);
-  CHECK(desk.core().charged_requests() == 0);
+  CHECK(core.scheduler().charged_requests() == 0);
 }
 
 TEST_CASE_FIXTURE(office,
@@ -86,13 +86,13 @@ TEST_CASE_FIXTURE(office,
   report.node = worker_node;
   report.workers = {worker_load{.id = worker_id{11}, .failure = "the card is gone"},
                     worker_load{.id = worker_id{12}}};
-  REQUIRE(desk.report(report, now).member);
-  CHECK(desk.core().charged_requests() == 0);
+  REQUIRE(core.report(report, now).member);
+  CHECK(core.scheduler().charged_requests() == 0);
   ask(2, gateway_node);
   CHECK(placed() == 0);
   // Its process has the device back: it joins as at first.
   const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
-  REQUIRE(desk.join(
+  REQUIRE(core.join(
       {node_id{3}, {{worker_id{13}, node_id{3}, worker_role::prefill, 64, samples, 0}}, true, false}, now));
   ask(3, gateway_node);
   CHECK(placed() == 1);

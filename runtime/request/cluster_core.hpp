@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/request/cluster_board.hpp"
-#include "runtime/request/schedule_desk.hpp"
+#include "runtime/request/schedule_core.hpp"
 #include "runtime/sched/event_stream.hpp"
 #include "runtime/sched/journal/recorded_core.hpp"
 
@@ -47,7 +47,7 @@ struct standing {
 /// What to do, in order: answer a question, have a shard send a snapshot and what changes after it, have a
 /// node copy blocks, or note that a member was dropped, or a charge of whose end nobody told.
 struct answer_question {
-  schedule_desk::ticket asked = 0;
+  schedule_core::ticket asked = 0;
   placement_msg where;
 };
 struct follow_shard {
@@ -67,9 +67,9 @@ using conductor_action =
     std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired>;
 
 /// @thread  Owned by the conductor; not synchronised.
-class conductor_desk {
+class cluster_core {
  public:
-  conductor_desk(const conductor_options& core, admission_queue_options queue, journal::sink journal = {});
+  cluster_core(const conductor_options& core, admission_queue_options queue, journal::sink journal = {});
 
   /// What is to be done after the calls so far; each action is given once.
   std::vector<conductor_action> take_actions();
@@ -83,7 +83,7 @@ class conductor_desk {
 
   // ---- requests ----
   /// An `answer_question` with this ticket follows, now or later.
-  void ask(const schedule_job& job, schedule_desk::ticket asked, time_point now);
+  void ask(const schedule_job& job, schedule_core::ticket asked, time_point now);
   void event(const request_event& e, time_point now);
 
   // ---- blocks ----
@@ -94,8 +94,8 @@ class conductor_desk {
   /// Nobody is answered any more.
   void close();
 
-  const conductor_core& core() const noexcept { return core_; }
-  const schedule_desk& questions() const noexcept { return desk_; }
+  const conductor_core& scheduler() const noexcept { return scheduler_; }
+  const schedule_core& questions() const noexcept { return questions_; }
   /// The cluster for people; the model's name and the conductor's uptime are for the caller to add.
   cluster_status status(time_point now) const;
 
@@ -117,8 +117,8 @@ class conductor_desk {
   void offer(const block_event_batch& batch);
   void copy_hot_blocks(time_point now);
 
-  recorded_core core_;
-  schedule_desk desk_;
+  recorded_core scheduler_;
+  schedule_core questions_;
   std::unordered_map<node_id, member> members_;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave
   cluster_board board_;

@@ -1,4 +1,4 @@
-#include "runtime/request/conductor_desk.hpp"
+#include "runtime/request/cluster_core.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,8 +9,8 @@ namespace mooncaf {
 
 namespace {
 
-/// A block that lies in a device alone is as near as memory: the device uses it there, and the node brings it to
-/// memory for a node that fetches it.
+/// A block that lies in a device alone is as near as memory: the device uses it there, and the node brings it
+/// to memory for a node that fetches it.
 storage_tier served_from(storage_tier tier) {
   return tier == storage_tier::ssd ? storage_tier::ssd : storage_tier::dram;
 }
@@ -21,23 +21,22 @@ member_status introduction_of(const member_card& node) {
   out.name = node.name;
   out.roles = node.roles;
   out.host = node.host;
-  for (const auto& w : node.workers)
-    out.workers.push_back({w.id, w.role});
+  for (const auto& w : node.workers) out.workers.push_back({w.id, w.role});
   return out;
 }
 
 }  // namespace
 
-conductor_desk::conductor_desk(const conductor_options& core, admission_queue_options queue,
-                               journal::sink journal)
-    : core_(core), desk_(core_, queue, [this](const schedule_job& job, const placement_msg& where) {
-        board_.placed(job, where);
-      }) {
-  if (journal) core_.record_to(std::move(journal));
+cluster_core::cluster_core(const conductor_options& core, admission_queue_options queue,
+                           journal::sink journal)
+    : scheduler_(core),
+      questions_(scheduler_, queue,
+                 [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }) {
+  if (journal) scheduler_.record_to(std::move(journal));
 }
 
-std::vector<conductor_action> conductor_desk::take_actions() {
-  for (auto& [asked, where] : desk_.take_answers())
+std::vector<conductor_action> cluster_core::take_actions() {
+  for (auto& [asked, where] : questions_.take_answers())
     actions_.emplace_back(answer_question{asked, std::move(where)});
   return std::exchange(actions_, {});
 }
@@ -45,10 +44,10 @@ std::vector<conductor_action> conductor_desk::take_actions() {
 // ---- members
 // ------------------------------------------------------------------------------------------------------------
 
-result<void> conductor_desk::join(const member_card& node, time_point now) {
+result<void> cluster_core::join(const member_card& node, time_point now) {
   if (members_.contains(node.id)) leave(node.id, now);
-  if (auto added = core_.add_node(node.id, now); !added) return added;
-  for (const auto& worker : node.workers) core_.add_instance(worker);
+  if (auto added = scheduler_.add_node(node.id, now); !added) return added;
+  for (const auto& worker : node.workers) scheduler_.add_instance(worker);
   members_.emplace(node.id, member{node, {}});
   board_.joined(introduction_of(node), now);
   if (node.is_pool()) {
@@ -61,66 +60,66 @@ result<void> conductor_desk::join(const member_card& node, time_point now) {
   return {};
 }
 
-void conductor_desk::leave(node_id node, time_point now) {
+void cluster_core::leave(node_id node, time_point now) {
   if (!members_.contains(node)) return;
-  core_.remove_node(node);
+  scheduler_.remove_node(node);
   forget(node, now);
 }
 
-void conductor_desk::forget(node_id node, time_point now) {
+void cluster_core::forget(node_id node, time_point now) {
   if (!members_.erase(node)) return;
   board_.left(node);
   actions_.emplace_back(member_left{node});
   ++roster_;
   // Placing them now would charge what nobody gives back.
-  desk_.forget_gateway(node);
-  desk_.advance(now);
+  questions_.forget_gateway(node);
+  questions_.advance(now);
 }
 
-standing conductor_desk::report(const node_report& message, time_point now) {
+standing cluster_core::report(const node_report& message, time_point now) {
   if (!members_.contains(message.node)) return {false, roster_, false};
   board_.reported(message, now);
-  core_.heartbeat(message.node, now);
-  core_.unreachable(message.node, message.unreachable);
+  scheduler_.heartbeat(message.node, now);
+  scheduler_.unreachable(message.node, message.unreachable);
   for (const auto& w : message.workers) {
     if (!w.failure.empty()) {
       drop_worker(message.node, w.id);
       continue;
     }
     const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
-    core_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
+    scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
   }
   learn_prices(message);
-  desk_.advance(now);
+  questions_.advance(now);
   return {true, roster_, message.roster != roster_};
 }
 
 /// Its gateways hear from itself what becomes of their requests there.
-void conductor_desk::drop_worker(node_id node, worker_id worker) {
+void cluster_core::drop_worker(node_id node, worker_id worker) {
   auto& workers = members_.at(node).card.workers;
   const auto known = std::ranges::find(workers, worker, &instance_desc::id);
   if (known == workers.end()) return;
   workers.erase(known);
-  core_.remove_instance(worker);
+  scheduler_.remove_instance(worker);
 }
 
-void conductor_desk::learn_prices(const node_report& message) {
+void cluster_core::learn_prices(const node_report& message) {
   if (message.has_shard) {
-    core_.disk_measured(message.node, static_cast<double>(message.shard.ssd_read_bytes_per_s));
-    core_.memory_of(message.node, message.shard.slots_total);
+    scheduler_.disk_measured(message.node, static_cast<double>(message.shard.ssd_read_bytes_per_s));
+    scheduler_.memory_of(message.node, message.shard.slots_total);
   }
   for (const auto& p : message.moved.paths) {
     if (p.preferred)
-      core_.link_measured(message.node, p.peer, static_cast<double>(p.learned_bytes_per_s),
-                          duration{p.learned_latency_ns});
+      scheduler_.link_measured(message.node, p.peer, static_cast<double>(p.learned_bytes_per_s),
+                               duration{p.learned_latency_ns});
   }
 }
 
 // ---- requests
 // -----------------------------------------------------------------------------------------------------------
 
-void conductor_desk::ask(const schedule_job& job, schedule_desk::ticket asked, time_point now) {
-  if (!job.gateway || members_.contains(job.gateway)) return desk_.ask(job, asked, now);
+void cluster_core::ask(const schedule_job& job, schedule_core::ticket asked, time_point now) {
+  if (!job.gateway || members_.contains(job.gateway)) return questions_.ask(job, asked, now);
   // Nobody would ever give back what it is charged for.
   placement_msg refused;
   refused.id = job.id;
@@ -129,32 +128,32 @@ void conductor_desk::ask(const schedule_job& job, schedule_desk::ticket asked, t
   actions_.emplace_back(answer_question{asked, std::move(refused)});
 }
 
-void conductor_desk::event(const request_event& e, time_point now) {
+void cluster_core::event(const request_event& e, time_point now) {
   board_.happened(e);
   if (e.stage == request_stage::first_token) {
-    core_.first_token(schedule_desk::charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
-                      now);
+    scheduler_.first_token(schedule_core::charge_id(e.id), e.new_tokens, e.cached_tokens,
+                           duration{e.compute_ns}, now);
     totals_.prompt_tokens += e.new_tokens + e.cached_tokens;
     totals_.cached_tokens += e.cached_tokens;
   } else if (e.stage != request_stage::prefill_started) {
     over(e, now);
   }
-  desk_.advance(now);
+  questions_.advance(now);
 }
 
-void conductor_desk::over(const request_event& e, time_point now) {
-  const auto id = schedule_desk::charge_id(e.id);
+void cluster_core::over(const request_event& e, time_point now) {
+  const auto id = schedule_core::charge_id(e.id);
   totals_.output_tokens += e.output_tokens;
-  const auto charged = core_.charged_requests();
-  const bool waited = desk_.withdraw(e.id);
+  const auto charged = scheduler_.charged_requests();
+  const bool waited = questions_.withdraw(e.id);
   switch (e.stage) {
     case request_stage::finished:
       ++totals_.finished;
-      return core_.finished(id, now, e.output_tokens);
+      return scheduler_.finished(id, now, e.output_tokens);
     case request_stage::cancelled:
-      core_.cancelled(id, now);
+      scheduler_.cancelled(id, now);
       // Gateways say so of late answers, too, which may have been charged or not.
-      totals_.cancelled += waited || core_.charged_requests() < charged;
+      totals_.cancelled += waited || scheduler_.charged_requests() < charged;
       return;
     case request_stage::refused:
       ++totals_.rejected_at_decode;
@@ -162,21 +161,21 @@ void conductor_desk::over(const request_event& e, time_point now) {
       [[fallthrough]];
     default:
       ++totals_.failed;
-      return core_.failed(id, now);
+      return scheduler_.failed(id, now);
   }
 }
 
 // ---- blocks
 // -------------------------------------------------------------------------------------------------------------
 
-void conductor_desk::blocks(const block_event_batch& batch) {
+void cluster_core::blocks(const block_event_batch& batch) {
   const auto i = members_.find(batch.node);
   if (i == members_.end()) return;
   auto& m = i->second;
   switch (batch.snapshot ? m.stream.snapshot(batch.first_seq, batch.part)
                          : m.stream.apply(batch.first_seq, batch.events.size())) {
     case stream_verdict::replace:
-      core_.forget_blocks(batch.node);
+      scheduler_.forget_blocks(batch.node);
       break;
     case stream_verdict::apply:
       break;
@@ -190,15 +189,15 @@ void conductor_desk::blocks(const block_event_batch& batch) {
   }
   for (const auto& e : batch.events) {
     if (e.what == block_change::removed) {
-      core_.block_gone(batch.node, e.name.key);
+      scheduler_.block_gone(batch.node, e.name.key);
     } else {
-      core_.block_held(batch.node, e.name.key, served_from(e.tier));
+      scheduler_.block_held(batch.node, e.name.key, served_from(e.tier));
     }
   }
   if (!m.card.is_pool()) offer(batch);
 }
 
-void conductor_desk::offer(const block_event_batch& batch) {
+void cluster_core::offer(const block_event_batch& batch) {
   std::vector<node_id> pool;
   for (const auto& [id, m] : members_) {
     if (m.card.is_pool()) pool.push_back(id);
@@ -218,8 +217,8 @@ void conductor_desk::offer(const block_event_batch& batch) {
     ordered.push_back(events[i]);
   }
   const auto holds = [this](node_id node, const block_key& key) {
-    const auto index = core_.cluster().index_of(node);
-    return index && core_.index().matched_blocks(*index, {&key, 1}) == 1;
+    const auto index = scheduler_.cluster().index_of(node);
+    return index && scheduler_.index().matched_blocks(*index, {&key, 1}) == 1;
   };
   for (const auto& w : plan_pool_writes(blocks, pool, holds)) {
     const auto first = ordered.begin() + static_cast<std::ptrdiff_t>(w.first);
@@ -228,8 +227,8 @@ void conductor_desk::offer(const block_event_batch& batch) {
   }
 }
 
-void conductor_desk::copy_hot_blocks(time_point now) {
-  for (const auto& copy : core_.copy_hot_blocks(now)) {
+void cluster_core::copy_hot_blocks(time_point now) {
+  for (const auto& copy : scheduler_.copy_hot_blocks(now)) {
     const auto target = members_.find(copy.target);
     if (target == members_.end() || !target->second.card.keeps_copies) continue;
     keep_order order;
@@ -239,22 +238,22 @@ void conductor_desk::copy_hot_blocks(time_point now) {
   }
 }
 
-void conductor_desk::tick(time_point now) {
+void cluster_core::tick(time_point now) {
   // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the
   // first to notice, this is the second. Whoever is dropped and alive is told so with its next report.
-  const auto expired = core_.expire(now);
+  const auto expired = scheduler_.expire(now);
   for (const auto id : expired.nodes) forget(id, now);
   for (const auto id : expired.requests) actions_.emplace_back(charge_expired{id});
   copy_hot_blocks(now);
-  desk_.tick(now);
-  core_.flush_journal();
+  questions_.tick(now);
+  scheduler_.flush_journal();
 }
 
-cluster_status conductor_desk::status(time_point now) const {
+cluster_status cluster_core::status(time_point now) const {
   cluster_status out;
-  out.index = {core_.index().size(), core_.index().memory_bytes(), gaps_};
-  const auto& counts = core_.counts();
-  const auto& queue = desk_.queue();
+  out.index = {scheduler_.index().size(), scheduler_.index().memory_bytes(), gaps_};
+  const auto& counts = scheduler_.counts();
+  const auto& queue = questions_.queue();
   out.counters = totals_;
   out.counters.placed = counts.placed;
   out.counters.rejected_queue_full = queue.refused();
@@ -264,22 +263,23 @@ cluster_status conductor_desk::status(time_point now) const {
   out.counters.rejected_unavailable = counts.rejected_unavailable;
   out.counters.fetches = counts.fetches;
   out.counters.hot_copies = counts.hot_copies;
-  out.counters.charged_requests = core_.charged_requests();
+  out.counters.charged_requests = scheduler_.charged_requests();
   out.queue = {queue.size(), queue.options().max_queued};
   out.members = board_.members(now);
   for (auto& m : out.members) {
-    if (const auto index = core_.cluster().index_of(m.id)) m.indexed_blocks = core_.index().held_blocks(*index);
-    for (auto& w : m.workers) w.load_bits = std::bit_cast<std::uint64_t>(core_.load_of(w.id, now));
+    if (const auto index = scheduler_.cluster().index_of(m.id))
+      m.indexed_blocks = scheduler_.index().held_blocks(*index);
+    for (auto& w : m.workers) w.load_bits = std::bit_cast<std::uint64_t>(scheduler_.load_of(w.id, now));
   }
-  for (const auto& [one, other] : core_.broken().all()) out.broken_links.push_back({one, other});
+  for (const auto& [one, other] : scheduler_.broken().all()) out.broken_links.push_back({one, other});
   out.recent = board_.recent();
   return out;
 }
 
-void conductor_desk::close() {
+void cluster_core::close() {
   members_.clear();
-  desk_.close();
-  core_.flush_journal();
+  questions_.close();
+  scheduler_.flush_journal();
 }
 
 }  // namespace mooncaf

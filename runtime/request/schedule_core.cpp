@@ -1,4 +1,4 @@
-#include "runtime/request/schedule_desk.hpp"
+#include "runtime/request/schedule_core.hpp"
 
 #include <utility>
 
@@ -18,11 +18,11 @@ placement_msg still_queued(const attempt_id& id) {
 
 }  // namespace
 
-void schedule_desk::answer(asker& who, placement_msg message) {
+void schedule_core::answer(asker& who, placement_msg message) {
   if (const auto asked = std::exchange(who.question, {})) answers_.emplace_back(*asked, std::move(message));
 }
 
-void schedule_desk::ask(const schedule_job& job, ticket asked, time_point now) {
+void schedule_core::ask(const schedule_job& job, ticket asked, time_point now) {
   const auto id = charge_id(job.id);
   auto& who = askers_[id];
   answer(who, still_queued(job.id));  // the gateway has given up on it
@@ -52,13 +52,13 @@ void schedule_desk::ask(const schedule_job& job, ticket asked, time_point now) {
   tell(decided_, now);
 }
 
-void schedule_desk::advance(time_point now) {
+void schedule_core::advance(time_point now) {
   if (queue_.size() == 0) return;
   queue_.advance(now, decided_);
   tell(decided_, now);
 }
 
-void schedule_desk::tell(std::vector<decision>& decided, time_point now) {
+void schedule_core::tell(std::vector<decision>& decided, time_point now) {
   for (const auto& d : decided) {
     const auto i = askers_.find(d.id);
     if (i == askers_.end()) continue;
@@ -76,7 +76,7 @@ void schedule_desk::tell(std::vector<decision>& decided, time_point now) {
   decided.clear();
 }
 
-placement_msg schedule_desk::message_of(const asker& who, const decision& d) const {
+placement_msg schedule_core::message_of(const asker& who, const decision& d) const {
   placement_msg out;
   out.id = who.job.id;
   if (!d.outcome) {
@@ -100,7 +100,7 @@ placement_msg schedule_desk::message_of(const asker& who, const decision& d) con
   return out;
 }
 
-bool schedule_desk::withdraw(const attempt_id& id) {
+bool schedule_core::withdraw(const attempt_id& id) {
   const bool waited = queue_.withdraw(charge_id(id));
   if (const auto i = askers_.find(charge_id(id)); i != askers_.end()) {
     answer(i->second, still_queued(id));
@@ -109,7 +109,7 @@ bool schedule_desk::withdraw(const attempt_id& id) {
   return waited;
 }
 
-void schedule_desk::forget_gateway(node_id gateway) {
+void schedule_core::forget_gateway(node_id gateway) {
   std::vector<attempt_id> gone;
   for (const auto& [id, who] : askers_) {
     if (who.job.gateway == gateway) gone.push_back(who.job.id);
@@ -117,7 +117,7 @@ void schedule_desk::forget_gateway(node_id gateway) {
   for (const auto& id : gone) withdraw(id);
 }
 
-void schedule_desk::tick(time_point now) {
+void schedule_core::tick(time_point now) {
   advance(now);
   std::vector<attempt_id> gone;
   for (auto& [id, who] : askers_) {
@@ -134,7 +134,7 @@ void schedule_desk::tick(time_point now) {
   }
 }
 
-void schedule_desk::close() {
+void schedule_core::close() {
   for (auto& [id, who] : askers_) answer(who, still_queued(who.job.id));
   askers_.clear();
 }

@@ -1,4 +1,4 @@
-#include "runtime/request/copy_desk.hpp"
+#include "runtime/request/copy_core.hpp"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr std::size_t order_limit = 4096;
 
 }  // namespace
 
-void copy_desk::take(const keep_order& order) {
+void copy_core::take(const keep_order& order) {
   for (std::size_t at = 0; at < order.blocks.size(); at += blocks_at_once) {
     const auto end = std::min(order.blocks.size(), at + blocks_at_once);
     waiting_.push_back({order.source,
@@ -25,17 +25,17 @@ void copy_desk::take(const keep_order& order) {
   next();
 }
 
-void copy_desk::peer_up(node_id peer) {
+void copy_core::peer_up(node_id peer) {
   peers_.insert(peer);
   next();
 }
 
-void copy_desk::peer_down(node_id peer) {
+void copy_core::peer_down(node_id peer) {
   peers_.erase(peer);
   std::erase_if(waiting_, [&](const keep_order& order) { return order.source == peer; });
 }
 
-void copy_desk::next() {
+void copy_core::next() {
   if (working_) return;
   // The conductor may know of a source that has not introduced itself here yet: its orders wait.
   const auto order =
@@ -49,43 +49,43 @@ void copy_desk::next() {
   actions_.emplace_back(copy_action::pin{working_->claim.owner(), working_->claim.pin(all_blocks)});
 }
 
-void copy_desk::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held) {
+void copy_core::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held) {
   if (!is_at_work(owner)) return;
   const auto missing = working_->claim.pinned(turn, held);
   if (!missing || *missing == 0) return done();
   actions_.emplace_back(copy_action::reserve{owner, *missing});
 }
 
-void copy_desk::reserved(std::uint64_t owner, std::span<const slot_index> slots) {
+void copy_core::reserved(std::uint64_t owner, std::span<const slot_index> slots) {
   if (!is_at_work(owner)) return;
   working_->claim.reserved(slots);
   actions_.emplace_back(copy_action::fetch{owner, working_->claim.fetch(working_->source, working_->blocks)});
 }
 
-void copy_desk::refused(std::uint64_t owner) {
+void copy_core::refused(std::uint64_t owner) {
   if (is_at_work(owner)) done();
 }
 
-void copy_desk::fetched(std::uint64_t owner, const remote_blocks& got) {
+void copy_core::fetched(std::uint64_t owner, const remote_blocks& got) {
   if (!is_at_work(owner)) return;
   auto items = working_->claim.adopt(got);
   if (!items.empty()) actions_.emplace_back(copy_action::commit{owner, std::move(items)});
   done();
 }
 
-void copy_desk::done() {
+void copy_core::done() {
   actions_.emplace_back(copy_action::release{working_->claim.owner()});
   working_.reset();
   next();
 }
 
-void copy_desk::close() {
+void copy_core::close() {
   waiting_.clear();
   working_.reset();
   actions_.clear();
 }
 
-std::optional<std::uint64_t> copy_desk::at_work() const {
+std::optional<std::uint64_t> copy_core::at_work() const {
   return working_ ? std::optional{working_->claim.owner()} : std::nullopt;
 }
 
