@@ -14,9 +14,9 @@ namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(500);
 
-/// Who it is and where to call it. The handles of a node are learned from itself: those that come through a
-/// third node are routed through that node, and never report the death of their process.
-node_info introduction_of(const node_info& node) {
+/// A node's id, name and address. Its handles are learned from itself: those that come through a third node
+/// are routed through that node, and never report the death of their process.
+node_info address_of(const node_info& node) {
   node_info out;
   out.id = node.id;
   out.name = node.name;
@@ -116,17 +116,16 @@ void conductor::leave(node_id node) {
 
 roster_msg conductor::report(const node_report& report) {
   const auto now = clock().now();
-  const auto how = core_.report(report, now);
+  roster_msg out{core_.report(report, now), {}};
   act();
-  roster_msg out{how.member, how.version, how.news, {}};
-  if (how.news) out.others = others_of(report.node);
+  if (out.news) out.others = others_of(report.node);
   return out;
 }
 
 std::vector<node_info> conductor::others_of(node_id node) const {
   std::vector<node_info> out;
   for (const auto& [id, info] : members_) {
-    if (id != node) out.push_back(introduction_of(info));
+    if (id != node) out.push_back(address_of(info));
   }
   return out;
 }

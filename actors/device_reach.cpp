@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "gpu/cuda/dma_buf.hpp"
+#include "runtime/model/device_kv.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
@@ -49,6 +50,15 @@ std::shared_ptr<device_reach> offer_to_nics(data_plane& plane, device_bytes at, 
   }
   out->region = *region;
   out->why_not.clear();
+  return out;
+}
+
+device_kv_stats stats_of(const device_kv* blocks, const device_reach* reach) {
+  auto out = blocks ? blocks->stats() : device_kv_stats{};
+  if (reach) {
+    out.sent_bytes = reach->sent_bytes;
+    out.unreached = reach->why_not;
+  }
   return out;
 }
 

@@ -8,11 +8,13 @@
 #include <string>
 
 #include "gpu/copy_queue.hpp"
+#include "runtime/base/device_kv_stats.hpp"
 #include "runtime/base/ids.hpp"
 
 namespace mooncaf {
 
 class data_plane;
+class device_kv;
 
 /// Immutable but for what is counted. @thread safe.
 struct device_reach {
@@ -26,5 +28,9 @@ struct device_reach {
 /// else as peer memory (nvidia-peermem).
 /// @param memory  stays where it is while `plane` lives; `bytes` of it.
 std::shared_ptr<device_reach> offer_to_nics(data_plane& plane, device_bytes memory, std::uint64_t bytes);
+
+/// How a device's KV stands, for a report. @param blocks  null: no device has memory of its own. @param reach
+/// may be null.
+device_kv_stats stats_of(const device_kv* blocks, const device_reach* reach);
 
 }  // namespace mooncaf

@@ -37,16 +37,7 @@ struct worker_info {
 };
 
 /// A node as it introduces itself.
-struct node_info {
-  node_id id;
-  std::string name;
-  std::string host;                ///< where its control port answers
-  std::uint16_t control_port = 0;  ///< 0: this process alone
-  std::string roles;
-  block_key fingerprint;  ///< model, weights, dtype and layout; nodes that differ cannot share KV
-  std::string model;
-  std::string layout;
-  std::vector<std::byte> data_plane;  ///< transport's peer_address and regions, encoded
+struct node_info : introduction {
   std::vector<worker_info> workers;
   caf::actor shard;      ///< a cache_shard_actor, or none
   caf::actor keeper;     ///< a pool_keeper_actor: this node takes copies of what others compute
@@ -59,11 +50,8 @@ struct node_info {
 };
 
 /// What the conductor answers to a report: how the sender stands, and the news about the others.
-struct roster_msg {
-  bool member = false;            ///< false: the sender was dropped, or never joined; it should join
-  std::uint64_t version = 0;      ///< grows with every join and leave
-  bool news = false;              ///< `others` is given, as the sender knew another version
-  std::vector<node_info> others;  ///< all other members: id, name and address only
+struct roster_msg : standing {
+  std::vector<node_info> others;  ///< of the news: all other members, by id, name and address only
 };
 
 }  // namespace mooncaf

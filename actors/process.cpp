@@ -227,8 +227,9 @@ result<void> process::join() {
   const auto dial = [this](const std::string& host, std::uint16_t port) {
     return link_->dial<node_actor>(host, port);
   };
-  const auto root = spawn_vital<node>("node", context_, local_, info_, c.join, dial, new_executor(),
-                                      [this](const std::string& at) { directory_found(at); });
+  const auto root =
+      spawn_vital<node>("node", context_, local_, std::make_shared<node_info>(info_), c.join, dial,
+                        new_executor(), [this](const std::string& at) { directory_found(at); });
   roots_.push_back(caf::actor_cast<caf::actor>(root));
   const auto published = link_->publish(root, c.listen.host, c.listen.port);
   if (!published) return fail(published.error());

@@ -1,7 +1,7 @@
 #pragma once
-// The names under which messages cross a wire; they do as their members (actors/cluster/wire.hpp), but for two that have
-// floats, or a base. A type that is missing in the block below arrives empty at the other end;
-// tests/actors/wire_test.cpp sends every one of them.
+// The names under which messages cross a wire; they do as their members (actors/cluster/wire.hpp), but for
+// those that have floats, or a base. A type that is missing in the block below arrives empty at the other
+// end; tests/actors/wire_test.cpp sends every one of them.
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/type_id.hpp>
@@ -21,10 +21,9 @@ auto inspect(Inspector& f, sampling_params& x) {
   std::vector<std::pair<std::int32_t, float_bits>> bias;
   for (const auto& [id, value] : x.logit_bias) bias.emplace_back(id, float_bits{value});
   const auto run = [&] {
-    return f(temperature, x.top_k, top_p, min_p, repetition,
-             presence, frequency, x.seed, x.logprobs, x.prompt_logprobs, x.pooling, bias, x.max_tokens,
-             x.min_tokens, x.ignore_eos, x.stop, x.stop_token_ids, x.grammar, x.allowed_token_ids,
-             x.bad_words, x.adapter);
+    return f(temperature, x.top_k, top_p, min_p, repetition, presence, frequency, x.seed, x.logprobs,
+             x.prompt_logprobs, x.pooling, bias, x.max_tokens, x.min_tokens, x.ignore_eos, x.stop,
+             x.stop_token_ids, x.grammar, x.allowed_token_ids, x.bad_words, x.adapter);
   };
   if constexpr (!Inspector::writes_state) {
     return run();
@@ -46,11 +45,23 @@ template <class Inspector>
 auto inspect(Inspector& f, block_event& x) {
   return f(x.name, x.what, x.tier);
 }
-/// A job is its order, and the handles of those who work on it.
+/// A struct that adds to one of `runtime` what only actors know: the members of that one first, then its own.
+template <class Inspector, class Base, class... Own>
+auto inspect_derived(Inspector& f, Base& base, Own&... own) {
+  return std::apply([&](auto&... first) { return f(first..., own...); }, members_of(base));
+}
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
-  const auto run = [&](auto&... order) { return f(order..., x.gateway, x.prefill, x.decode); };
-  return std::apply(run, members_of(static_cast<work_order&>(x)));
+  return inspect_derived(f, static_cast<work_order&>(x), x.gateway, x.prefill, x.decode);
+}
+template <class Inspector>
+auto inspect(Inspector& f, node_info& x) {
+  return inspect_derived(f, static_cast<introduction&>(x), x.workers, x.shard, x.keeper, x.node, x.conductor,
+                         x.meeting, x.directory);
+}
+template <class Inspector>
+auto inspect(Inspector& f, roster_msg& x) {
+  return inspect_derived(f, static_cast<standing&>(x), x.others);
 }
 
 }  // namespace mooncaf

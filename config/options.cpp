@@ -193,11 +193,6 @@ std::optional<parsed_options> answer_at_once(const server_line& line) {
 
 }  // namespace
 
-std::string to_string(const host_port& at) {
-  const bool brackets = at.host.find(':') != std::string::npos;
-  return (brackets ? "[" + at.host + "]" : at.host) + ":" + std::to_string(at.port);
-}
-
 result<parsed_options> parse_options(std::span<const std::string> args) {
   const auto line = read_line(args);
   if (!line) return fail(line.error());

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/host_port.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/log_level.hpp"
 #include "runtime/base/result.hpp"
@@ -23,14 +24,6 @@
 #include "storage/write_policy.hpp"
 
 namespace mooncaf {
-
-/// A network endpoint. `port` 0 lets the operating system pick one, where an option allows it.
-struct host_port {
-  std::string host;
-  std::uint16_t port = 0;
-  friend bool operator==(const host_port&, const host_port&) = default;
-};
-std::string to_string(const host_port& at);  ///< "127.0.0.1:8000", "[::1]:8000"
 
 enum class serving_mode : std::uint8_t {
   disaggregated,  ///< prefill and decode on instances of their own
@@ -71,10 +64,10 @@ struct model_options {
   std::uint64_t device_kv_bytes = 0;  ///< linked, cuda: KV in the device's memory, of all instances
   /// linked, cuda: when KV comes to the host's memory
   write_policy device_write_policy = write_policy::write_through;
-  page_order l2_layout = page_order::page_first_direct;              ///< linked, cuda
-  std::uint64_t link_bytes_per_s = 0;                                ///< linked: each way
-  std::chrono::nanoseconds link_latency{};                           ///< linked: of a copy, beyond its bytes
-  std::uint32_t copy_engines = 0;                                    ///< linked
+  page_order l2_layout = page_order::page_first_direct;  ///< linked, cuda
+  std::uint64_t link_bytes_per_s = 0;                    ///< linked: each way
+  std::chrono::nanoseconds link_latency{};               ///< linked: of a copy, beyond its bytes
+  std::uint32_t copy_engines = 0;                        ///< linked
 };
 
 struct prefill_options {

@@ -37,13 +37,6 @@ struct member_card {
   bool is_pool() const noexcept { return keeps_copies && workers.empty(); }
 };
 
-/// How a node stands that reported.
-struct standing {
-  bool member = false;
-  std::uint64_t version = 0;  ///< of the list of members
-  bool news = false;          ///< the node knows another version
-};
-
 /// What to do, in order: answer a question, have a shard send a snapshot and what changes after it, have a
 /// node copy blocks, or note that a member was dropped, or a charge of whose end nobody told.
 struct answer_question {

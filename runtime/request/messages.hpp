@@ -41,7 +41,6 @@ struct attempt_id {
   friend bool operator==(const attempt_id&, const attempt_id&) = default;
 };
 
-
 /// A chosen token as it travels: float bits, not floats.
 struct token_msg {
   std::int32_t id = -1;
@@ -140,6 +139,28 @@ struct block_event_batch {
 struct keep_order {
   node_id source;
   std::vector<block_event> blocks;
+};
+
+// ---- members ------------------------------------------------------------------------------------------
+
+/// A node as it introduces itself; `node_info` adds how its actors are reached.
+struct introduction {
+  node_id id;
+  std::string name;
+  std::string host;                ///< where its control port answers
+  std::uint16_t control_port = 0;  ///< 0: this process alone
+  std::string roles;
+  block_key fingerprint;  ///< model, weights, dtype and layout; nodes that differ cannot share KV
+  std::string model;
+  std::string layout;
+  std::vector<std::byte> data_plane;  ///< transport's peer_address and regions, encoded
+};
+
+/// What the conductor answers to a report: how the sender stands. `roster_msg` adds the others.
+struct standing {
+  bool member = false;        ///< false: the sender was dropped, or never joined; it should join
+  std::uint64_t version = 0;  ///< of the list of members: grows with every join and leave
+  bool news = false;          ///< the sender knows another version
 };
 
 // ---- the work -----------------------------------------------------------------------------------------

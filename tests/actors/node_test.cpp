@@ -130,7 +130,7 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     std::optional<host_port> join;
     if (!local_conductor) join = host_port{"test", 1};
     m.root = sys.spawn<node>(
-        context, local, info, join,
+        context, local, std::make_shared<node_info>(info), join,
         [this, id](const std::string&, std::uint16_t port) { return dial(id, port); },
         keep(sys.spawn(executor_behavior)), [&m](const std::string& at) { m.directories.push_back(at); });
     caf::anon_send(m.root, listen_atom_v, static_cast<std::uint16_t>(id));
@@ -374,7 +374,8 @@ TEST_CASE_FIXTURE(node_world, "what a node's actors count is what its scraper re
                  {node_id{8}, "rdma", 300, 1, 2, 3, 4, 5, 6, 7, 6'000'000, 1'500, false}};
   moved.rails = {{"mlx5_0/1", "fe80::1", true, 21, 22, 23, 24, 2500, {}}};
   const auto answering = [](auto what) {
-    return [what](caf::event_based_actor*) -> caf::behavior { return {[what](status_atom) { return what; }}; };
+    return
+        [what](caf::event_based_actor*) -> caf::behavior { return {[what](status_atom) { return what; }}; };
   };
   const auto load = [](worker_id id, std::uint32_t running, std::uint32_t waiting) {
     worker_load out;
@@ -395,9 +396,10 @@ TEST_CASE_FIXTURE(node_world, "what a node's actors count is what its scraper re
       caf::actor_cast<decode_worker_actor>(keep(sys.spawn(answering(load(worker_id{52}, 4, 6)))))};
   node_info info;
   info.id = node_id{5};
-  info.workers = {{worker_id{51}, worker_role::prefill, {}, 64, {}}, {worker_id{52}, worker_role::decode, {}, 8, {}}};
+  info.workers = {{worker_id{51}, worker_role::prefill, {}, 64, {}},
+                  {worker_id{52}, worker_role::decode, {}, 8, {}}};
   const auto under_test = sys.spawn<node>(
-      context, local, info, std::nullopt,
+      context, local, std::make_shared<node_info>(info), std::nullopt,
       [](const std::string&, std::uint16_t) -> result<node_actor> { return fail(ec::peer_lost, "nobody"); },
       keep(sys.spawn(executor_behavior)), [](const std::string&) {});
   caf::anon_send(under_test, listen_atom_v, std::uint16_t{5});

@@ -1,7 +1,7 @@
 #pragma once
 // A process of a virtual cluster. What decides is the product's: `cluster_core`, `gateway_core`,
-// `prefill_core`, `decode_core`, `copy_core`, `fetch_core`, `peer_fence`, `block_claim`, `peer_roster`,
-// `tiered_store`. What stays in the actors (greeting peers, streams) is a twin of them, as short as possible.
+// `prefill_core`, `decode_core`, `copy_core`, `fetch_core`, `membership_core`, `peer_fence`, `block_claim`,
+// `tiered_store`. What stays in the actors (streams) is a twin of them, as short as possible.
 
 #include <map>
 #include <memory>
@@ -14,8 +14,8 @@
 #include "runtime/request/copy_core.hpp"
 #include "runtime/request/decode_core.hpp"
 #include "runtime/request/gateway_core.hpp"
+#include "runtime/request/membership_core.hpp"
 #include "runtime/request/prefill_core.hpp"
-#include "runtime/sched/peer_roster.hpp"
 #include "tests/campaign/courier.hpp"
 #include "tests/campaign/shard.hpp"
 
@@ -86,40 +86,36 @@ struct world {
   block_key root;
 };
 
-/// Membership: actors/node.cpp.
+/// actors/node.cpp.
 class membership {
  public:
   explicit membership(machine& here);
-  void start();
+  void start() { tick(); }
   void lost(process other);
   /// Another node introduces itself. @returns our number for the meeting.
   std::uint64_t greeted(process other, std::uint64_t meeting);
-  bool has_conductor() const noexcept { return conductor_; }
-  const peer_roster& roster() const noexcept { return roster_; }
+  /// What this node would report: the members that it misses.
+  node_report standing() const { return core_.report(); }
 
  private:
   void tick();
   void report();
-  void look_for_conductor();
-  void conductor_missed();
-  void join();
-  void stand(const standing& how, const std::vector<node_id>& others);
-  void learn(const std::vector<node_id>& others, bool joined);
-  void call_members();
-  void greet(process other, std::function<void()> answered, std::function<void()> missed);
-  bool meet(process other, std::uint64_t meeting);
-  void part(process other);
-  void follow(bool conductor);
+  void greet(greeting_ticket greeting, process other);
+  /// True until the answer, or until it is `too_late` for one.
+  std::shared_ptr<bool> limited(std::function<void()> too_late);
+  void act();
+  void carry_out(const membership_action::dial& order);
+  void carry_out(const membership_action::found&) {}
+  void carry_out(const membership_action::join& order);
+  void carry_out(const membership_action::follow& order);
+  void carry_out(const membership_action::meet& order);
+  void carry_out(const membership_action::part& order);
+  void carry_out(const membership_action::complain&) {}
+  void carry_out(const membership_action::give_up&) {}
 
   machine& here_;
-  peer_roster roster_;
-  backoff join_wait_;
-  std::map<process, std::pair<std::uint64_t, time_point>> peers_;  ///< greeted: their number, and since when
-  std::optional<process> conductor_process_;
-  bool conductor_ = false;
-  bool joining_ = false;
-  time_point join_at_{};
-  std::uint64_t version_ = 0;
+  membership_core core_;
+  std::optional<process> conductor_;
 };
 
 /// A prefill worker around the real core.

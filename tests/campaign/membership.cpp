@@ -1,6 +1,4 @@
-// Who is in the cluster: a twin of actors/node.cpp.
-
-#include <algorithm>
+// Who is in the cluster: carries out what `membership_core` wants, as actors/node.cpp does.
 
 #include "tests/campaign/machine.hpp"
 
@@ -10,168 +8,133 @@ namespace {
 
 constexpr duration report_interval = 250ms;
 constexpr duration answer_limit = 5s;
+/// The conductor's address, which outlives it: `world::conductor` tells who lives there.
+const host_port conductor_place{"the conductor's", 0};
+
+/// The address of a process is its number, from one.
+introduction_ptr introduction_of(process who) {
+  introduction out;
+  out.id = node_of(who);
+  out.name = std::to_string(who);
+  out.control_port = static_cast<std::uint16_t>(who + 1);
+  return std::make_shared<const introduction>(std::move(out));
+}
+
+std::vector<introduction> introductions_of(const std::vector<node_id>& nodes) {
+  std::vector<introduction> out;
+  for (const auto id : nodes) out.push_back(*introduction_of(process_of(id)));
+  return out;
+}
 
 }  // namespace
 
 membership::membership(machine& here)
-    : here_(here), roster_(node_of(here.self), here.self + 1), join_wait_(200ms, 2s, here.self + 1) {}
-
-void membership::start() {
-  if (here_.what.conductor) {
-    conductor_process_ = here_.self;
-    join();
-  }
-  tick();
-}
+    : here_(here), core_(introduction_of(here.self), here.what.conductor, conductor_place) {}
 
 void membership::tick() {
   report();
-  look_for_conductor();
-  call_members();
+  core_.tick(here_.now());
+  act();
   here_.w.net.in(here_.self, report_interval, [this] { tick(); });
 }
 
 void membership::report() {
-  // Peers that the data plane has shut out are greeted anew.
-  const auto fenced = here_.mail.fenced();
-  for (const auto node : fenced) {
-    const auto p = process_of(node);
-    const auto peer = peers_.find(p);
-    if (peer == peers_.end() || peer->second.second >= here_.now()) continue;
-    roster_.lost(node_of(p), here_.now());
-    part(p);
-  }
+  core_.fenced(here_.mail.fenced(), here_.now(), here_.now());
+  act();
   if (!conductor_) return;
-  node_report mine;
-  mine.node = node_of(here_.self);
-  mine.roster = version_;
-  mine.unreachable = roster_.unreachable();
+  auto mine = core_.report();
   mine.has_shard = here_.cache != nullptr;
   mine.shard.slots_total = here_.what.slots;
-  const auto to = *conductor_process_;
+  const auto to = *conductor_;
   here_.w.net.send(here_.self, to, [this, to, mine] {
     auto answer = here_.at(to).conductor->report(mine);
-    here_.w.net.send(to, here_.self,
-                     [this, answer = std::move(answer)] { stand(answer.first, answer.second); });
-  });
-}
-
-void membership::look_for_conductor() {
-  if (conductor_ || joining_ || here_.what.conductor || here_.now() < join_at_) return;
-  joining_ = true;
-  conductor_process_ = here_.w.conductor;
-  greet(
-      *conductor_process_, [this] { join(); }, [this] { conductor_missed(); });
-}
-
-void membership::conductor_missed() {
-  joining_ = false;
-  join_at_ = here_.now() + join_wait_.next();
-}
-
-void membership::join() {
-  joining_ = true;
-  const auto to = *conductor_process_;
-  auto open = std::make_shared<bool>(true);
-  here_.w.net.in(here_.self, answer_limit, [this, open] {
-    if (std::exchange(*open, false)) conductor_missed();
-  });
-  here_.w.net.send(here_.self, to, [this, to, open] {
-    auto others = here_.at(to).conductor->join(here_.self);
-    here_.w.net.send(to, here_.self, [this, open, others = std::move(others)] {
-      if (!std::exchange(*open, false)) return;
-      if (!others) return conductor_missed();
-      joining_ = false;
-      join_wait_.reset();
-      version_ = 0;
-      follow(true);
-      learn(*others, true);
+    here_.w.net.send(to, here_.self, [this, answer = std::move(answer)] {
+      core_.stands(answer.first, introductions_of(answer.second), here_.now());
+      act();
     });
   });
 }
 
-void membership::stand(const standing& how, const std::vector<node_id>& others) {
-  if (!how.member) {
-    if (conductor_ && !joining_) join();
-    return;
-  }
-  version_ = how.version;
-  if (how.news) learn(others, false);
-}
-
-void membership::follow(bool there) {
-  conductor_ = there;
-  here_.follow(there);
-}
-
-void membership::learn(const std::vector<node_id>& others, bool joined) {
-  roster_.set_members(others, joined, here_.now());
-  call_members();
-}
-
-void membership::call_members() {
-  for (const auto id : roster_.due(here_.now())) {
-    const auto p = process_of(id);
-    if (p == conductor_process_ && !conductor_) {
-      roster_.missed(id, here_.now());  // `look_for_conductor` calls it
-    } else {
-      greet(
-          p, [] {}, [this, id] { roster_.missed(id, here_.now()); });
-    }
-  }
-}
-
-void membership::greet(process other, std::function<void()> answered, std::function<void()> missed) {
-  here_.w.net.dial(here_.self, other,
-                   [this, other, answered = std::move(answered), missed = std::move(missed)](bool ok) {
-                     if (!ok) return missed();
-                     const auto meeting = roster_.meeting_with(node_of(other));
-                     auto open = std::make_shared<bool>(true);
-                     here_.w.net.in(here_.self, answer_limit, [open, missed] {
-                       if (std::exchange(*open, false)) missed();
-                     });
-                     here_.w.net.send(here_.self, other, [this, other, meeting, open, answered] {
-                       const auto theirs = here_.at(other).member.greeted(here_.self, meeting);
-                       here_.w.net.send(other, here_.self, [this, other, meeting, theirs, open, answered] {
-                         if (!std::exchange(*open, false)) return;
-                         meet(other, theirs);
-                         if (other != here_.self) roster_.met(node_of(other), meeting);
-                         answered();
-                       });
-                     });
-                   });
+void membership::lost(process other) {
+  core_.lost(node_of(other), "the connection broke", here_.now());
+  act();
 }
 
 std::uint64_t membership::greeted(process other, std::uint64_t meeting) {
-  if (meet(other, meeting)) roster_.begin_anew(node_of(other));
-  return roster_.meeting_with(node_of(other));
+  const auto mine = core_.greeted(introduction_of(other), meeting, here_.now());
+  act();
+  return mine.value();
 }
 
-bool membership::meet(process other, std::uint64_t meeting) {
-  if (other == here_.self) return false;
-  const auto known = peers_.find(other);
-  const bool had_lost_us = known != peers_.end();
-  if (had_lost_us) {
-    if (meeting <= known->second.first) return false;
-    roster_.was_lost_by(node_of(other), here_.now());
-    part(other);
+void membership::act() {
+  for (auto& action : core_.take_actions()) {
+    std::visit([this](auto& what) { carry_out(what); }, action);
   }
-  peers_.emplace(other, std::pair{meeting, here_.now()});
-  roster_.met(node_of(other));
-  here_.local_up(other);
-  return had_lost_us;
 }
 
-void membership::lost(process other) {
-  if (!peers_.contains(other)) return;
-  roster_.lost(node_of(other), here_.now());
-  part(other);
+void membership::carry_out(const membership_action::dial& order) {
+  const auto other = order.where == conductor_place ? here_.w.conductor : order.where.port - process{1};
+  here_.w.net.dial(here_.self, other, [this, other, greeting = order.greeting](bool connected) {
+    if (connected) return greet(greeting, other);
+    core_.missed(greeting, {ec::peer_lost, "nobody is there"}, here_.now());
+    act();
+  });
 }
 
-void membership::part(process other) {
-  peers_.erase(other);
-  here_.local_down(other);
-  if (other == conductor_process_) follow(false);
+void membership::greet(greeting_ticket greeting, process other) {
+  const auto meeting = core_.reached(greeting);
+  const auto open = limited([this, greeting] {
+    core_.refused(greeting, {ec::timed_out, "no answer"}, here_.now());
+    act();
+  });
+  here_.w.net.send(here_.self, other, [this, other, meeting, greeting, open] {
+    const auto theirs = here_.at(other).member.greeted(here_.self, meeting);
+    here_.w.net.send(other, here_.self, [this, other, theirs, greeting, open] {
+      if (!std::exchange(*open, false)) return;
+      core_.answered(greeting, introduction_of(other), theirs, here_.at(other).what.conductor, here_.now());
+      act();
+    });
+  });
+}
+
+std::shared_ptr<bool> membership::limited(std::function<void()> too_late) {
+  auto open = std::make_shared<bool>(true);
+  here_.w.net.in(here_.self, answer_limit, [open, too_late = std::move(too_late)] {
+    if (std::exchange(*open, false)) too_late();
+  });
+  return open;
+}
+
+void membership::carry_out(const membership_action::join& order) {
+  const auto to = process_of(order.conductor->id);
+  const auto failed = [this](const error& why) {
+    core_.not_joined(why, here_.now());
+    act();
+  };
+  const auto open = limited([failed] { failed({ec::timed_out, "no answer"}); });
+  here_.w.net.send(here_.self, to, [this, to, open, failed] {
+    auto others = here_.at(to).conductor->join(here_.self);
+    here_.w.net.send(to, here_.self, [this, open, failed, others = std::move(others)] {
+      if (!std::exchange(*open, false)) return;
+      if (!others) return failed(others.error());
+      core_.joined(introductions_of(*others), here_.now());
+      act();
+    });
+  });
+}
+
+void membership::carry_out(const membership_action::follow& order) {
+  conductor_.reset();
+  if (order.conductor) conductor_ = process_of(order.conductor->id);
+  here_.follow(conductor_.has_value());
+}
+
+void membership::carry_out(const membership_action::meet& order) {
+  here_.local_up(process_of(order.peer->id));
+}
+
+void membership::carry_out(const membership_action::part& order) {
+  here_.local_down(process_of(order.peer->id));
 }
 
 }  // namespace mooncaf::campaign

@@ -294,7 +294,7 @@ std::vector<std::string> execution::remains() {
     if (!w_.net.alive(p)) continue;
     const auto node = "node " + std::to_string(p);
     if (!core.is_member(node_of(p))) out.push_back(node + " is no member");
-    if (!m.member.roster().unreachable().empty()) out.push_back(node + " misses a member");
+    if (!m.member.standing().unreachable.empty()) out.push_back(node + " misses a member");
     if (m.gateway && m.gateway->core.size() > 0) out.push_back(node + ": requests at the gateway");
     if (m.prefill && m.prefill->size() > 0) out.push_back(node + ": requests at prefill");
     if (m.decode && m.decode->size() > 0) out.push_back(node + ": requests at decode");

@@ -1,0 +1,33 @@
+#pragma once
+// The actors of one process, and what all of them are told and asked.
+
+#include <caf/typed_event_based_actor.hpp>
+#include <caf/typed_response_promise.hpp>
+#include <vector>
+
+#include "actors/interfaces.hpp"
+
+namespace mooncaf {
+
+/// Empty handles for roles that the process does not have.
+struct local_actors {
+  conductor_actor conductor;
+  cache_shard_actor shard;
+  messenger_actor messenger;
+  pool_keeper_actor keeper;
+  device_writer_actor writer;  ///< null where the device computes in memory, or all is written through
+  gateway_actor gateway;
+  std::vector<prefill_worker_actor> prefill;
+  std::vector<decode_worker_actor> decode;
+
+  void peer_up(const node_info& peer) const;
+  void peer_down(node_id peer) const;
+  /// They follow this conductor from now on; empty: none.
+  void follow(const conductor_actor& now) const;
+
+  /// Answers the message that `asker` handles with a report: what it has `begun`, and how each of them
+  /// stands. One that does not answer in time is left out.
+  caf::result<node_report> report(node_actor::base& asker, node_report begun) const;
+};
+
+}  // namespace mooncaf
