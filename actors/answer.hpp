@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "actors/api_prompts.hpp"
 #include "actors/client_request.hpp"
 #include "actors/http/http_server.hpp"
 #include "runtime/api/openai.hpp"
+#include "runtime/api/prompt_maker.hpp"
 #include "runtime/model/stop_matcher.hpp"
 #include "runtime/reasoning/reasoning_reader.hpp"
 #include "runtime/text/incremental_decoder.hpp"

@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "actors/api_prompts.hpp"
 #include "actors/http/http_server.hpp"
 #include "runtime/api/api_keys.hpp"
 #include "runtime/api/openai.hpp"
+#include "runtime/api/prompt_maker.hpp"
 
 namespace mooncaf {
 

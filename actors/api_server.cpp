@@ -9,7 +9,6 @@
 
 #include "actors/answer.hpp"
 #include "actors/api_call.hpp"
-#include "actors/api_prompts.hpp"
 #include "actors/http/work_pool.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "config/value.hpp"
@@ -18,6 +17,7 @@
 #include "runtime/api/endpoints.hpp"
 #include "runtime/api/messages_api.hpp"
 #include "runtime/api/openai.hpp"
+#include "runtime/api/prompt_maker.hpp"
 #include "runtime/api/responses_api.hpp"
 #include "runtime/api/web_guard.hpp"
 #include "runtime/log/log.hpp"

@@ -2,7 +2,7 @@
 
 #include <caf/send.hpp>
 
-#include "actors/disk_task.hpp"
+#include "actors/compute/disk_task.hpp"
 #include "actors/executor.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
@@ -46,13 +46,16 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
   return {
       [this](look_atom, const block_keys_t& keys) { return core_.look(keys, clock_type::now()); },
       [this](pin_atom, std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd) {
-        return ask<pinned_slots>([&](auto asked) { core_.pin(asked, owner, keys, max_from_ssd, clock_type::now()); });
+        return ask<pinned_slots>(
+            [&](auto asked) { core_.pin(asked, owner, keys, max_from_ssd, clock_type::now()); });
       },
       [this](pin_atom, std::uint64_t owner, const block_keys_t& keys) {
-        return ask<pinned_slots>([&](auto asked) { core_.pin_for_decode(asked, owner, keys, clock_type::now()); });
+        return ask<pinned_slots>(
+            [&](auto asked) { core_.pin_for_decode(asked, owner, keys, clock_type::now()); });
       },
       [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns) {
-        return ask<remote_blocks>([&](auto asked) { core_.pin_remote(asked, owner, keys, worth_ns, clock_type::now()); });
+        return ask<remote_blocks>(
+            [&](auto asked) { core_.pin_remote(asked, owner, keys, worth_ns, clock_type::now()); });
       },
       [this](load_atom, const fetch_plan& plan, const prefix_load_ptr& into) {
         return ask<remote_blocks>([&](auto asked) {
@@ -70,7 +73,9 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
         act();
       },
       [this](found_atom, std::uint64_t remote, std::uint64_t on_device) { core_.found(remote, on_device); },
-      [this](renew_atom, const std::vector<std::uint64_t>& owners) { core_.renew(owners, clock_type::now()); },
+      [this](renew_atom, const std::vector<std::uint64_t>& owners) {
+        core_.renew(owners, clock_type::now());
+      },
       [this](fence_atom, std::uint64_t owner) { core_.fence(owner); },
       [this](confirm_atom, std::uint64_t owner) {
         core_.confirm(owner);
@@ -167,10 +172,9 @@ void cache_shard::carry_out(shard_action::announce& what) {
 
 void cache_shard::carry_out(shard_action::ask_for_copies& what) {
   request(follower_, answer_limit, keep_atom_v, context_->id, what.keys)
-      .then(
-          [this, keys = what.keys](const block_keys_t& kept) { core_.copies_are(keys, kept); },
-          // Without an answer what was known stays, and it is asked about again.
-          [this](const caf::error&) { core_.copies_unknown(); });
+      .then([this, keys = what.keys](const block_keys_t& kept) { core_.copies_are(keys, kept); },
+            // Without an answer what was known stays, and it is asked about again.
+            [this](const caf::error&) { core_.copies_unknown(); });
 }
 
 }  // namespace mooncaf

@@ -4,7 +4,6 @@
 #include <caf/send.hpp>
 #include <utility>
 
-#include "actors/conversions.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/log/log.hpp"
 

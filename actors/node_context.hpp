@@ -2,34 +2,26 @@
 // What the actors of one process share: immutable after start, or thread-safe by itself.
 
 #include <atomic>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
-#include "config/options.hpp"
 #include "gpu/device.hpp"
+#include "runtime/api/front_context.hpp"
 #include "runtime/base/kv_layout.hpp"
-#include "runtime/grammar/grammar_cache.hpp"
 #include "runtime/model/device_kv.hpp"
-#include "runtime/model/generation_defaults.hpp"
 #include "runtime/model/model.hpp"
-#include "runtime/text/tokenizer.hpp"
 #include "storage/arena.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
 
-class chat_template;
 struct device_reach;
 class link_book;
-class lora_adapter;
 class metrics;
 
-struct node_context {
+struct node_context : front_context {
   node_id id;
   std::string name;
-  options opts;
 
   std::shared_ptr<device> hardware;  ///< null where nothing is computed
   /// Which blocks lie where, in all tiers of this process.
@@ -37,13 +29,6 @@ struct node_context {
   std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's
   std::shared_ptr<device_reach> reach;       ///< of `device_blocks`; null where no KV leaves from there
   std::shared_ptr<const model> net;          ///< the weights; null where nothing is computed
-  std::shared_ptr<const tokenizer> text;     ///< null where nothing is computed and no client is served
-  std::shared_ptr<const chat_template> chat;
-  std::shared_ptr<grammar_cache> grammars;  ///< of `text`; null without it
-  /// By name; the same in every process, without weights where nothing is computed.
-  std::map<std::string, std::shared_ptr<const lora_adapter>, std::less<>> adapters;
-  generation_defaults defaults;  ///< where requests do not say
-  model_config shape;            ///< of the served model, in every process
   kv_layout layout;
   std::uint32_t disk_part_layers = 0;  ///< layers that come from the SSD at once; 0: blocks come whole
   block_key root;                      ///< parent of every first block without a tenant salt

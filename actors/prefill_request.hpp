@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "actors/compute_step.hpp"
-#include "actors/kv_stream.hpp"
-#include "actors/prefix_load.hpp"
+#include "actors/compute/compute_step.hpp"
+#include "actors/compute/kv_stream.hpp"
+#include "actors/compute/prefix_load.hpp"
 #include "actors/worker_request.hpp"
 #include "runtime/request/prefill_core.hpp"
 

@@ -24,7 +24,6 @@
 #include "actors/model_extras.hpp"
 #include "actors/preflight.hpp"
 #include "actors/serve.hpp"
-#include "actors/served_model.hpp"
 #include "config/device_name.hpp"
 #include "config/value.hpp"
 #include "gpu/cuda/cuda_device.hpp"
@@ -32,6 +31,7 @@
 #include "gpu/host/host_device.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/base/block_parts.hpp"
+#include "runtime/loading/served_model.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/sched/block_hash.hpp"
 

@@ -1,8 +1,8 @@
 #include <caf/scoped_actor.hpp>
 
 #include "actors/cache_shard.hpp"
+#include "actors/compute/kv_piece.hpp"
 #include "actors/executor.hpp"
-#include "actors/kv_piece.hpp"
 #include "actors/messenger.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/pool_keeper.hpp"

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "actors/cluster/shutdown.hpp"
-#include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
 #include "actors/device_reach.hpp"
 #include "actors/device_writer.hpp"

@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/compute/landing_board.hpp"
 #include "actors/interfaces.hpp"
-#include "actors/landing_board.hpp"
 #include "actors/node_context.hpp"
 #include "actors/worker_request.hpp"
 #include "runtime/model/kv_arrival.hpp"

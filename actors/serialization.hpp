@@ -6,11 +6,11 @@
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/type_id.hpp>
 
-#include "actors/blocking_task.hpp"
 #include "actors/client_request.hpp"
 #include "actors/cluster/wire.hpp"
+#include "actors/compute/blocking_task.hpp"
+#include "actors/compute/prefix_load.hpp"
 #include "actors/messages.hpp"
-#include "actors/prefix_load.hpp"
 
 namespace mooncaf {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/compute_step.hpp"
+#include "actors/compute/compute_step.hpp"
 #include "actors/core_actor.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "actors/device_health.hpp"
+#include "actors/compute/device_health.hpp"
 #include "actors/interfaces.hpp"
 #include "runtime/sched/estimators.hpp"
 

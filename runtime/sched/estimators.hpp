@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "runtime/base/units.hpp"
 
@@ -17,6 +18,15 @@ struct timing_point {
   double b = 0;  ///< prefill: cached tokens; decode: context tokens of all sequences
   double seconds = 0;
 };
+
+/// Measurements as they travel, of (a, b, nanoseconds).
+inline std::vector<timing_point> as_timing_points(std::span<const std::array<std::int64_t, 3>> samples) {
+  std::vector<timing_point> out;
+  out.reserve(samples.size());
+  for (const auto& s : samples)
+    out.push_back({static_cast<double>(s[0]), static_cast<double>(s[1]), static_cast<double>(s[2]) * 1e-9});
+  return out;
+}
 
 /// Least squares over three features with no negative weight: t = w0·x0 + w1·x1 + w2·x2. Relative errors
 /// count, since a short pass is as important as a long one. Features whose weight would be negative are left

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/kv_stream.hpp"
+#include "actors/compute/kv_stream.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/model/kv_mirror.hpp"
 #include "runtime/sched/link_book.hpp"

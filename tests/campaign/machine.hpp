@@ -131,13 +131,13 @@ class prefill_twin {
   std::size_t size() const noexcept { return core_.size(); }
 
  private:
-  /// actors/prefix_load.cpp.
+  /// actors/compute/prefix_load.cpp.
   struct layers_load {
     std::uint32_t leading = 0;
     bool given_up = false;
     time_point moved;
   };
-  /// actors/kv_stream.cpp.
+  /// actors/compute/kv_stream.cpp.
   struct stream {
     std::optional<kv_target> target;
     std::uint32_t ready = 0;  ///< tokens

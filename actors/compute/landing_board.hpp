@@ -10,7 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "actors/kv_piece.hpp"
+#include "actors/compute/kv_piece.hpp"
 
 namespace mooncaf {
 

@@ -9,8 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "actors/interfaces.hpp"
-#include "actors/kv_stream.hpp"
+#include "actors/compute/blocking_task.hpp"
+#include "actors/compute/kv_stream.hpp"
+#include "actors/compute/prefix_load.hpp"
 #include "gpu/device_failure.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/kv_arrival.hpp"

@@ -1,4 +1,4 @@
-#include "actors/prefix_load.hpp"
+#include "actors/compute/prefix_load.hpp"
 
 #include <utility>
 

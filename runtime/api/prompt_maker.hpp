@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/node_context.hpp"
+#include "runtime/api/front_context.hpp"
 #include "runtime/api/openai.hpp"
 #include "runtime/reasoning/reasoning_form.hpp"
 
@@ -44,7 +44,7 @@ struct thought_reading {
 /// short.
 class prompt_maker {
  public:
-  explicit prompt_maker(context_ptr context);
+  explicit prompt_maker(std::shared_ptr<const front_context> context);
 
   /// @param may_be_long  the prompt is going to be cut: text that cannot fit is not refused.
   api_result<std::vector<std::int32_t>> tokens_of(const chat_prompt& conversation,
@@ -84,7 +84,7 @@ class prompt_maker {
   /// Refuses text that cannot fit the context, before time is spent on its tokens.
   api_result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
 
-  context_ptr context_;
+  std::shared_ptr<const front_context> context_;
   std::optional<tool_format> calls_;         ///< how the model writes calls
   std::optional<reasoning_form> reasoning_;  ///< how it marks reasoning
   std::uint32_t context_length_ = 0;

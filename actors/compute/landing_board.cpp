@@ -1,4 +1,4 @@
-#include "actors/landing_board.hpp"
+#include "actors/compute/landing_board.hpp"
 
 #include <utility>
 

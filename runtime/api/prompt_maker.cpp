@@ -1,4 +1,4 @@
-#include "actors/api_prompts.hpp"
+#include "runtime/api/prompt_maker.hpp"
 
 #include <algorithm>
 #include <ctime>
@@ -27,7 +27,7 @@ std::optional<Form> form_of(const form_choice<Form>& wanted, const chat_template
 
 }  // namespace
 
-prompt_maker::prompt_maker(context_ptr context) : context_(std::move(context)) {
+prompt_maker::prompt_maker(std::shared_ptr<const front_context> context) : context_(std::move(context)) {
   const auto& o = context_->opts;
   const auto of_model = context_->shape.context_length;
   context_length_ = o.model.context_length > 0 ? std::min(o.model.context_length, of_model) : of_model;

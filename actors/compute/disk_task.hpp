@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "actors/blocking_task.hpp"
-#include "actors/prefix_load.hpp"
+#include "actors/compute/blocking_task.hpp"
+#include "actors/compute/prefix_load.hpp"
 #include "storage/io_job.hpp"
 
 namespace mooncaf {
@@ -13,8 +13,8 @@ namespace mooncaf {
 /// Jobs of one turn of the disk, and what became of them.
 class disk_task final : public blocking_task {
  public:
-  /// @param load  is told of the layers that are in, part by part, and ends the reads when it is given up; null:
-  /// nobody computes with them meanwhile. @param part_layers  layers of a part.
+  /// @param load  is told of the layers that are in, part by part, and ends the reads when it is given up;
+  /// null: nobody computes with them meanwhile. @param part_layers  layers of a part.
   disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, const block_pieces& shape,
             prefix_load_ptr load, std::uint32_t part_layers)
       : tier_(std::move(tier)),

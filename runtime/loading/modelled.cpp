@@ -1,4 +1,4 @@
-#include "actors/modelled.hpp"
+#include "runtime/loading/modelled.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -68,11 +68,9 @@ served_model serve_modelled(const sim::profile& p) {
   return out;
 }
 
-std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role,
-                                            double time_scale) {
+std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role, double time_scale) {
   std::vector<timing_sample> out;
-  for (const auto& s :
-       role == worker_role::prefill ? sim::prefill_samples(p) : sim::decode_samples(p)) {
+  for (const auto& s : role == worker_role::prefill ? sim::prefill_samples(p) : sim::decode_samples(p)) {
     out.push_back({std::llround(s.a), std::llround(s.b), from_seconds(s.seconds / time_scale).count()});
   }
   return out;

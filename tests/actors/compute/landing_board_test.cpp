@@ -1,6 +1,6 @@
 // Who waits for landings: told once, when as many have come as there will be, or when one was not right.
 
-#include "actors/landing_board.hpp"
+#include "actors/compute/landing_board.hpp"
 
 #include <doctest/doctest.h>
 

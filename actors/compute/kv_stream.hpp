@@ -29,9 +29,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/messages.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/model/forward_pass.hpp"
+#include "runtime/request/messages.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {

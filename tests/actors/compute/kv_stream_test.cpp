@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "tests/actors/kv_stream_world.hpp"
+#include "tests/actors/compute/kv_stream_world.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;

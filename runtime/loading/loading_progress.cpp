@@ -1,4 +1,4 @@
-#include "actors/loading_progress.hpp"
+#include "runtime/loading/loading_progress.hpp"
 
 #include <chrono>
 

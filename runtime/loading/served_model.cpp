@@ -1,4 +1,4 @@
-#include "actors/served_model.hpp"
+#include "runtime/loading/served_model.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <iterator>
 #include <optional>
 
-#include "actors/loading_progress.hpp"
+#include "runtime/loading/loading_progress.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/gguf_source.hpp"

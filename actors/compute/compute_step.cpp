@@ -1,4 +1,4 @@
-#include "actors/compute_step.hpp"
+#include "actors/compute/compute_step.hpp"
 
 #include <algorithm>
 #include <system_error>

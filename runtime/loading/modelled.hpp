@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "actors/served_model.hpp"
 #include "config/options.hpp"
+#include "runtime/loading/served_model.hpp"
 #include "runtime/model/calibration.hpp"
 #include "runtime/sim/modelled_pass.hpp"
 
@@ -25,7 +25,6 @@ void follow_profile(options& o, const sim::profile& p);
 served_model serve_modelled(const sim::profile& p);
 
 /// The profile as measurements of an instance, on this process's scaled clock.
-std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role,
-                                            double time_scale);
+std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role, double time_scale);
 
 }  // namespace mooncaf

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "actors/kv_stream.hpp"
-#include "actors/landing_board.hpp"
+#include "actors/compute/kv_stream.hpp"
+#include "actors/compute/landing_board.hpp"
 #include "runtime/sched/link_book.hpp"
 #include "tests/conformance/transport_world.hpp"
 

@@ -1,6 +1,6 @@
 // What a worker's step asks of its forward pass, and what becomes of the answer.
 
-#include "actors/compute_step.hpp"
+#include "actors/compute/compute_step.hpp"
 
 #include <doctest/doctest.h>
 

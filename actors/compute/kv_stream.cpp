@@ -1,9 +1,9 @@
-#include "actors/kv_stream.hpp"
+#include "actors/compute/kv_stream.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "actors/kv_piece.hpp"
+#include "actors/compute/kv_piece.hpp"
 #include "runtime/sched/link_book.hpp"
 
 namespace mooncaf {
