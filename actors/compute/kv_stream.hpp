@@ -5,8 +5,7 @@
 //   compute thread: layer_ready(layer, ...)  ─┐
 //   worker actor:   set_target(slots)        ─┼─► data_plane::submit(write, tag = (request, chunk, layer))
 //   worker actor:   finish() / stop()        ─┘        │
-//   data plane:     completion  ◄───────────────────────┘  ─► on_end(delivered) once, when nothing is under
-//   way
+//   data plane:     completion  ◄───────────────────────┘  ─► on_end(delivered), when nothing is under way
 //
 // Layers that are ready before the decode side told its slots wait here as a few numbers each; the bytes stay
 // in the blocks, which the worker keeps until `on_end`.
@@ -22,13 +21,15 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
+#include "actors/compute/direct_pieces.hpp"
+#include "actors/compute/kv_slices.hpp"
+#include "actors/compute/layer_gathering.hpp"
+#include "actors/compute/stream_end.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/request/messages.hpp"
@@ -55,10 +56,10 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
     std::optional<device_source> device;
   };
 
-  /// @param on_end  called once from any thread: true if everything that was to be sent landed and verified,
-  /// false
-  ///                if something could not be delivered or the stream was stopped. Afterwards no slice is
-  ///                under way.
+  /// @param on_end  called once from any thread: true if all that was to be sent landed and verified, false
+  /// if
+  ///                something could not be delivered or the stream was stopped. Afterwards no slice is under
+  ///                way.
   kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
             std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, std::shared_ptr<link_book> links,
             source from, std::function<void(bool delivered)> on_end);
@@ -86,50 +87,20 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   std::uint64_t bytes_sent() const;
 
  private:
-  /// Positions [start, start + count) of `layers` layers: of one, of all, or, where pages are laid out by
-  /// token, of some that lie side by side.
-  struct piece {
-    std::uint32_t layer;
-    std::uint32_t start;
-    std::uint32_t count;
-    std::uint32_t layers = 1;
-  };
-
-  /// Where the blocks of a piece lie.
-  struct place {
-    region_id region;
-    const std::vector<std::uint64_t>& offsets;
-    page_strides strides;
-  };
-  /// A layer of a chunk that left, or tried to leave, from the device.
-  struct direct {
-    transfer_id id;
-    bool under_way = true;
-    bool in_memory = false;  ///< it can leave from the host's blocks, too
-    bool failed = false;     ///< … and has to
-  };
-  using layer_of_chunk = std::pair<std::uint32_t, std::uint32_t>;  ///< layer, first position
-
-  void ready(const piece& what);
-  /// Keeps a layer until those that leave with it are written. @returns what leaves now.
-  std::optional<piece> gathered(std::uint32_t layer, std::uint32_t start, std::uint32_t count);
-  std::vector<slice_pair> slices_of(const piece& what, const place& from) const;
-  void add_rows(std::vector<slice_pair>& out, const place& from, std::uint32_t block, std::uint32_t layer,
-                std::uint32_t first_row, std::uint32_t rows) const;
-  void add_tokens(std::vector<slice_pair>& out, const piece& what, std::uint32_t block,
-                  std::uint32_t first_row, std::uint32_t rows) const;
-  void submit(const piece& what, std::unique_lock<std::mutex>& lock);
+  void ready(const kv_piece& what);
+  void submit(const kv_piece& what, std::unique_lock<std::mutex>& lock);
   /// @param first  no earlier attempt at the same piece had this id.
   void hand_over(transfer order, bool first, std::function<void(const completion&)> ended,
                  std::unique_lock<std::mutex>& lock);
-  transfer order_of(const piece& what, const place& from, transfer_id id) const;
-  place in_memory() const noexcept { return {from_.region, from_.offsets, layout_.page()}; }
-  /// For a piece that is in memory now. @returns false if it has to leave from there.
-  bool left_directly(const piece& what, std::unique_lock<std::mutex>& lock);
-  void again(const piece& what, transfer_id id, std::unique_lock<std::mutex>& lock);
+  transfer order_of(const kv_piece& what, const block_place& from, transfer_id id) const;
+  block_place in_memory() const noexcept { return {from_.region, from_.offsets, layout_.page()}; }
+  /// A piece that did not get away from the device leaves from memory, under its old id: it lands once,
+  /// whatever became of the first attempt.
+  void again(const kv_piece& what, transfer_id id, std::unique_lock<std::mutex>& lock);
   void completed(const completion& done);
-  void read(const piece& what, const completion& done);
-  /// Calls `on_end` if nothing is left to happen. Releases the lock.
+  /// A transfer from the device is over.
+  void read(const kv_piece& what, const completion& done);
+  /// Tells the owner what there is to tell. Releases the lock meanwhile.
   void settle(std::unique_lock<std::mutex>& lock);
 
   const attempt_id id_;
@@ -139,27 +110,18 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   const std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids_;
   const std::shared_ptr<link_book> links_;  ///< learns from every slice
   const source from_;
-  const std::uint32_t together_most_;  ///< layers that leave together
 
   mutable std::mutex mutex_;
-  std::function<void(bool)> on_end_;
-  std::function<void(std::uint32_t)> on_count_;
   std::optional<kv_target> target_;
-  std::vector<piece> waiting_;               ///< ready, but the target is not known
-  std::map<std::uint32_t, piece> together_;  ///< by first position: some layers, until the others are written
+  std::vector<kv_piece> waiting_;  ///< ready, but the target is not known
+  layer_gathering gathering_;
   std::vector<transfer_id> under_way_;
-  bool direct_ = false;                        ///< layers leave from the device
-  std::map<layer_of_chunk, direct> directly_;  ///< until they are in memory, too
-  std::size_t reading_ = 0;                    ///< of them, how many are under way
-  std::condition_variable unread_;
-  std::uint32_t submitted_ = 0;  ///< transfers so far; each makes one landing
+  bool from_device_ = false;  ///< layers leave from the device
+  direct_pieces directly_;
+  std::condition_variable unread_;  ///< nothing reads the device any more
   std::uint64_t bytes_ = 0;
   bool draining_ = false;  ///< `set_target` is sending what waited; nothing settles meanwhile
-  bool finished_ = false;  ///< no more pieces will come
-  bool failed_ = false;
-  bool stopped_ = false;
-  bool ended_ = false;
-  bool fenced_ = true;
+  stream_end end_;
 };
 
 }  // namespace mooncaf
