@@ -39,7 +39,7 @@ struct answer_setup {
 class answer : public std::enable_shared_from_this<answer> {
  public:
   explicit answer(answer_setup setup) : setup_(std::move(setup)) {}
-  /// Nobody will make the rest: the client is told 503, if it was not told anything final.
+  /// The gateway has dropped the rest: the client gets 503, unless it got its end already.
   ~answer();
   answer(const answer&) = delete;
   answer& operator=(const answer&) = delete;

@@ -50,7 +50,7 @@ class api_server::impl {
         backends_(std::move(backends)),
         keys_(std::move(keys)),
         prompts_(context_),
-        // Who must show a key cannot be tricked by a page that has none, under whatever name.
+        // Where keys are needed a page without one can do nothing, whatever host name it uses.
         guard_(context_->opts.gateway.allowed_origins,
                keys_.needed() ? "*" : context_->opts.gateway.allowed_hosts,
                names_of_this_machine(context_->opts.gateway)),
@@ -126,7 +126,8 @@ class api_server::impl {
     std::unique_ptr<answer_writer> writer{};
     std::string id{};
   };
-  /// What a chat asks for, whichever API it came by, but for its writer. Nothing if it was refused.
+  /// The prompts and readings of a chat, whichever API it came by, but for its writer. Nothing if the chat
+  /// was refused.
   std::optional<asked> asked_of(chat_request& api, std::string_view field, const api_call& c) const;
   answer_head head(api_kind kind, std::string_view prefix, std::string_view asked_for) {
     return {kind, std::string{prefix} + std::to_string(fresh_id()), now_s(), prompts_.card_of(asked_for).id};
@@ -178,6 +179,8 @@ void api_server::impl::preflight(const api_call& c) const {
   c.out->respond(204, std::move(headers), "");
 }
 
+/// Refusals come in the order in which they tell least: host and origin first, so that a page of a stranger
+/// learns neither which paths there are nor whether a key is good.
 void api_server::impl::handle(http_request request, std::shared_ptr<http_responder> out) {
   const auto c = std::make_shared<api_call>();
   c->headers = headers_for(request);
@@ -221,6 +224,7 @@ void api_server::impl::handle(http_request request, std::shared_ptr<http_respond
   route(c, found->id);
 }
 
+/// A switch without default, so that an endpoint of the table that has no answer here is a warning.
 void api_server::impl::route(const api_call_ptr& c, endpoint_id id) {
   switch (id) {
     case endpoint_id::completions:

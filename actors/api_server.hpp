@@ -12,7 +12,7 @@
 
 namespace mooncaf {
 
-/// What the front asks others for. Called on I/O threads; the answer may come later.
+/// Questions of the front to the rest of the process. Called on I/O threads; the answer may come later.
 struct api_backends {
   /// How the whole cluster stands; `ec::unavailable` when no conductor answers.
   std::function<void(std::function<void(const result<cluster_status>&)>)> cluster;

@@ -1,6 +1,6 @@
 #pragma once
-// The reads of a fetch as transfers of the data plane: their slices, their deadlines, and what they teach
-// about the link.
+// The reads of a fetch as transfers of the data plane: their slices, their deadlines, and their measured
+// costs.
 
 #include <functional>
 #include <unordered_map>

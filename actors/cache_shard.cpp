@@ -40,6 +40,8 @@ cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_
       ssd_(std::move(ssd)),
       disk_(std::move(disk)) {}
 
+/// Questions whose answer may wait for the disk are asked under a ticket; all others are answered from memory
+/// at once.
 cache_shard_actor::behavior_type cache_shard::make_behavior() {
   outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
@@ -173,7 +175,7 @@ void cache_shard::carry_out(shard_action::announce& what) {
 void cache_shard::carry_out(shard_action::ask_for_copies& what) {
   request(follower_, answer_limit, keep_atom_v, context_->id, what.keys)
       .then([this, keys = what.keys](const block_keys_t& kept) { core_.copies_are(keys, kept); },
-            // Without an answer what was known stays, and it is asked about again.
+            // Without an answer the survey keeps the state that it knew, and asks again.
             [this](const caf::error&) { core_.copies_unknown(); });
 }
 

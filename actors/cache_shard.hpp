@@ -1,6 +1,6 @@
 #pragma once
-// The cache shard: the authority on one process's KV blocks, in DRAM and on SSD. A mailbox around `shard_core`,
-// the disk's executor and the memory.
+// The cache shard: the authority on one process's KV blocks, in DRAM and on SSD. A mailbox around
+// `shard_core`, the disk's executor and the memory.
 
 #include <caf/response_promise.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -31,7 +31,7 @@ class cache_shard final : public cache_shard_actor::base {
   /// A question to the core, which answers it now or later. @param call  gets its number.
   template <class Answer, class Call>
   caf::result<Answer> ask(Call call);
-  /// Carries out what the core wants done; to be called after every call that changes it.
+  /// Carries out the orders of the core; to be called after every call that changes it.
   void act();
   void carry_out(shard_action::answer& what);
   void carry_out(shard_action::run_jobs& what);

@@ -1,5 +1,5 @@
 #pragma once
-// What the HTTP front asks of a gateway.
+// Questions of the HTTP front to a gateway.
 
 #include <functional>
 #include <memory>

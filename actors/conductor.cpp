@@ -24,7 +24,7 @@ node_info address_of(const node_info& node) {
   return out;
 }
 
-/// What decisions need to know of it.
+/// The node as decisions know it.
 member_card card_of(const node_info& node) {
   member_card out;
   out.id = node.id;
@@ -53,6 +53,7 @@ conductor::conductor(caf::actor_config& config, conductor_setup setup)
       setup_(std::move(setup)),
       core_(setup_.core, setup_.queue, std::move(setup_.journal)) {}
 
+/// A member whose link breaks leaves at once; its silence is only the second sign (`cluster_core::tick`).
 conductor_actor::behavior_type conductor::make_behavior() {
   outlive_stray_errors(*this);
   set_down_handler([this](const caf::down_msg& down) {

@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// What the conductor needs to know of its own process.
+/// Settings of the conductor, and the model of its process.
 struct conductor_setup {
   conductor_options core;
   admission_queue_options queue;
@@ -37,7 +37,7 @@ class conductor final : public conductor_actor::base {
   caf::result<placement_msg> schedule(const schedule_job& job);
   /// How the members reach each other, but for one of them.
   std::vector<node_info> others_of(node_id node) const;
-  /// Carries out what the core wants done; to be called after every call of it.
+  /// Carries out the orders of the core; to be called after every call of it.
   void act();
   void carry_out(answer_question& what);
   void carry_out(const follow_shard& what);

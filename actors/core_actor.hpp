@@ -1,6 +1,6 @@
 #pragma once
-// An actor around a state machine of `runtime`: a message becomes an event of the core, and what the core
-// wants done then is carried out.
+// An actor around a state machine of `runtime`: a message becomes an event of the core, whose orders are then
+// carried out.
 
 #include <caf/actor_config.hpp>
 #include <type_traits>
@@ -20,8 +20,8 @@ class core_actor : public Interface::base {
   explicit core_actor(caf::actor_config& config, Arguments&&... of_core)
       : Interface::base(config), core_(std::forward<Arguments>(of_core)...) {}
 
-  /// Tells the core of an event, with the time where it asks for that, and carries out what it wants done.
-  /// @param event  a member function of the core; what it returns is returned.
+  /// Tells the core of an event, with the time where it asks for that, and carries out its orders. @param
+  /// event  a member function of the core. @returns its result.
   template <class Event, class... Arguments>
   auto tell(Event event, Arguments&&... what) {
     const auto told = [&] {
@@ -39,7 +39,7 @@ class core_actor : public Interface::base {
     }
   }
 
-  /// Carries out what the core wants done, and what comes of that.
+  /// Carries out the orders of the core, and those that follow from them.
   void act() {
     for (auto actions = core_.take_actions(); !actions.empty(); actions = core_.take_actions()) {
       for (auto& action : actions) std::visit([this](auto& order) { self().carry_out(order); }, action);

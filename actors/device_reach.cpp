@@ -15,7 +15,7 @@ result<region_id> offer(data_plane& plane, const device_memory& memory) {
   const auto region = plane.register_device_region(memory);
   if (!region) return fail(region.error());
   if (auto taken = plane.reaches(region->id); !taken) {
-    // Nobody was told of it, so it goes at once.
+    // No peer was told of it, so it goes at once.
     if (const auto gone = plane.unregister_region(region->id); !gone) return fail(gone.error());
     return fail(taken.error());
   }

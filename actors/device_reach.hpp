@@ -16,7 +16,7 @@ namespace mooncaf {
 class data_plane;
 class device_kv;
 
-/// Immutable but for what is counted. @thread safe.
+/// Immutable but for the counters. @thread safe.
 struct device_reach {
   region_id region;     ///< of the device's KV blocks; none: KV leaves from the host's copy
   device_bytes base;    ///< where it begins

@@ -16,7 +16,7 @@ constexpr auto pause = std::chrono::milliseconds(100);  ///< when memory has no 
 
 unwritten_blocks blocks_of(const context_ptr& context, std::shared_ptr<std::atomic<bool>> told) {
   const auto next = [kv = context->device_blocks, told = std::move(told)](bool all) {
-    told->store(false);  // before it looks: what comes to be unwritten from here on is told again
+    told->store(false);  // before it looks: blocks that become unwritten from here on are told again
     return kv->next_write(all);
   };
   return {next,
@@ -35,6 +35,8 @@ device_writer::device_writer(caf::actor_config& config, context_ptr context, cac
       told_(std::make_shared<std::atomic<bool>>(false)),
       core_(blocks_of(context_, told_)) {}
 
+/// The device calls on its own threads and may outlive this actor, so it holds a weak pointer; `told_` keeps
+/// the mailbox from filling up with one message for each block.
 device_writer_actor::behavior_type device_writer::make_behavior() {
   outlive_stray_errors(*this);
   context_->device_blocks->on_unwritten([self = caf::actor_cast<caf::weak_actor_ptr>(this), told = told_] {

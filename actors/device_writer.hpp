@@ -30,7 +30,7 @@ class device_writer final : public device_writer_actor::base {
   void on_exit() override;
 
  private:
-  /// Carries out what the core wants done; to be called after every call of it.
+  /// Carries out the orders of the core; to be called after every call of it.
   void act();
   void carry_out(write_action::look& order);
   void carry_out(const write_action::reserve& order);

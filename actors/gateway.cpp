@@ -24,6 +24,7 @@ gateway::gateway(caf::actor_config& config, const context_ptr& context, std::uni
     : core_actor(config, context->id, context->root, context->layout, limits_of(context->opts), *meter),
       meter_(std::move(meter)) {}
 
+/// Only the question how the cluster stands goes by the core: it belongs to no request.
 gateway_actor::behavior_type gateway::make_behavior() {
   outlive_stray_errors(*this);
   delayed_send(this, gateway_tick, tick_atom_v);

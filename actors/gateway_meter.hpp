@@ -1,5 +1,5 @@
 #pragma once
-// What a gateway's core sees, as the log and the metrics tell it.
+// Events of a gateway's core in the log and the metrics.
 
 #include <memory>
 #include <optional>
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/log/log.hpp"
 #include "actors/metrics/metrics.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/request/gateway_core.hpp"
 
 namespace mooncaf {

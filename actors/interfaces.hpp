@@ -22,12 +22,11 @@ using executor_actor = caf::typed_actor<
 
 /// The CACHE SHARD is the authority on the KV blocks of one process, in DRAM and on SSD.
 using cache_shard_actor = caf::typed_actor<
-    // What is held of the keys, and what its disk would take; changes nothing.
+    // The leading blocks of the keys that are held, and the time of reading them from disk; changes nothing.
     MOONCAF_RPC(prefix_view, look_atom, block_keys_t),
     // Pins the leading run of the keys for `owner`, reading so many blocks from SSD at most; answers when they are in.
     MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t, std::uint32_t),
-    // The same with all that is on SSD and, brought to memory first, what the device alone has: for decode, which
-    // another node would send what is missing.
+    // The same with all blocks on SSD and, brought to memory first, those that the device alone has: for decode, to which another node sends missing blocks.
     MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t),
     // The same for a reader on another node, with region offsets and checksums. Reads from SSD for so many
     // nanoseconds at most, 0: as long as it takes.
@@ -49,7 +48,7 @@ using cache_shard_actor = caf::typed_actor<
     // The owner is done: its reserved slots are free, its pins are gone. Unknown owners are ignored.
     MOONCAF_RPC(void, release_atom, std::uint64_t),
     MOONCAF_RPC(shard_status, status_atom),
-    // Writes to SSD what is in memory alone, before a planned stop; answers how many blocks were written.
+    // Writes to SSD the blocks that are in memory alone, before a planned stop; answers with their number.
     MOONCAF_RPC(std::uint64_t, flush_atom),
     // Sees to it that the blocks do without so many bytes of the memory that they share with objects, as far as it can
     // now, and gives their pages back; answers how it stands. Asked again for what is missing.
@@ -68,7 +67,7 @@ using messenger_actor = caf::typed_actor<
     MOONCAF_RPC(remote_blocks, fetch_atom, fetch_plan),
     // The same layer by layer, telling `prefix_load` as they land; answers with all blocks, verified, or with none.
     MOONCAF_RPC(remote_blocks, load_atom, fetch_plan, prefix_load_ptr),
-    // Ends the fetch of this attempt now: it answers with what arrived.
+    // Ends the fetch of this attempt now: it answers with the blocks that arrived.
     MOONCAF_RPC(void, stop_atom, attempt_id),
     // After the answer no byte can land here that the peer was let write when it had been fenced so many times
     // (data_plane::fences_of): a fence that came since will do. It stays out until it is greeted anew.
@@ -79,7 +78,7 @@ using messenger_actor = caf::typed_actor<
     // INTERNAL: tries once more to shut a peer out.
     MOONCAF_RPC(void, tick_atom, node_id)>;
 
-/// The DEVICE WRITER of a process: brings to memory what only its device holds.
+/// The DEVICE WRITER of a process: brings blocks to memory that only its device holds.
 using device_writer_actor = caf::typed_actor<
     // INTERNAL: there may be something to write.
     MOONCAF_RPC(void, tick_atom),
@@ -104,9 +103,9 @@ using prefill_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, target_atom, kv_target),
     // Stop; answers once nothing of this attempt can be written to the decode side any more.
     MOONCAF_RPC(void, cancel_atom, attempt_id),
-    // What a gateway is at here: ends its other attempts, answers with those that stand still here.
+    // The attempts of a gateway here: ends all others of that gateway, answers with those that stand still here.
     MOONCAF_RPC(roll_answer, roll_atom, roll_call),
-    // A node cannot be reached; requests of its gateway are of use to nobody, those that decode there have failed.
+    // A node cannot be reached: requests of its gateway end, requests that decode there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: more layers of an attempt's prefix are in.
@@ -126,14 +125,14 @@ using decode_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, done_atom, prefill_done),
     // Stop and free; no token of the attempt is sent afterwards. The reason is for the log.
     MOONCAF_RPC(void, cancel_atom, attempt_id),
-    // What a gateway is at here: ends its other attempts, answers with those that stand still here.
+    // The attempts of a gateway here: ends all others of that gateway, answers with those that stand still here.
     MOONCAF_RPC(roll_answer, roll_atom, roll_call),
-    // A node cannot be reached; requests of its gateway are of use to nobody, those that prefill there have failed.
+    // A node cannot be reached: requests of its gateway end, requests that prefill there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: every expected slice of the attempt has landed and verified (true), or one was corrupt (false).
     MOONCAF_RPC(void, landed_atom, attempt_id, bool),
-    // INTERNAL: forms the next step if the device is free; expires what never came.
+    // INTERNAL: forms the next step if the device is free; gives up attempts whose prompt never came.
     MOONCAF_RPC(void, tick_atom)>;
 
 /// A GATEWAY holds client requests from the first byte to the last token.
@@ -151,7 +150,7 @@ using gateway_actor = caf::typed_actor<
     // INTERNAL: a parsed client request, from an HTTP thread; its client is gone.
     MOONCAF_RPC(void, submit_atom, client_request_ptr),
     MOONCAF_RPC(void, cancel_atom, client_request_ptr),
-    // INTERNAL: somebody wants to see the cluster.
+    // INTERNAL: a client of HTTP asks how the cluster stands.
     MOONCAF_RPC(void, cluster_atom, cluster_query_ptr),
     // INTERNAL: deadlines, and requests that wait for a place.
     MOONCAF_RPC(void, tick_atom)>;
@@ -174,9 +173,9 @@ using conductor_actor = caf::typed_actor<
 
 /// The NODE stands for one process: it joins the cluster, and tells local actors which peers live.
 using node_actor = caf::typed_actor<
-    // Another node introduces itself over the direct link; answers with who we are.
+    // Another node introduces itself over the direct link; answers with our own introduction.
     MOONCAF_RPC(node_info, hello_atom, node_info),
-    // What this process holds, counted.
+    // The report of this process.
     MOONCAF_RPC(node_report, status_atom),
     // INTERNAL: others can reach us at this control port from now on: join.
     MOONCAF_RPC(void, listen_atom, std::uint16_t),

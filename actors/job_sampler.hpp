@@ -10,8 +10,7 @@
 namespace mooncaf {
 
 /// Stands behind the tokens of the job that are output already.
-/// @error what `grammar_cache` says of the job's grammar; the gateway has compiled it, so that is another
-/// version's.
+/// @error of `grammar_cache` for the job's grammar, which a gateway of another version has compiled.
 result<std::shared_ptr<sampler>> make_sampler(const node_context& context, const generate_job& job);
 
 /// The adapter that a job names. Null: none, or one that this node does not have, which `make_sampler`

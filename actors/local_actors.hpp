@@ -1,5 +1,5 @@
 #pragma once
-// The actors of one process, and what all of them are told and asked.
+// The actors of one process, with the messages that go to all of them.
 
 #include <caf/typed_event_based_actor.hpp>
 #include <caf/typed_response_promise.hpp>
@@ -25,8 +25,8 @@ struct local_actors {
   /// They follow this conductor from now on; empty: none.
   void follow(const conductor_actor& now) const;
 
-  /// Answers the message that `asker` handles with a report: what it has `begun`, and how each of them
-  /// stands. One that does not answer in time is left out.
+  /// Answers the message that `asker` handles with a report: the part that it has `begun`, and the status of
+  /// each of them. An actor that does not answer in time is left out.
   caf::result<node_report> report(node_actor::base& asker, node_report begun) const;
 };
 

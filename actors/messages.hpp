@@ -40,7 +40,7 @@ struct worker_info {
 struct node_info : introduction {
   std::vector<worker_info> workers;
   caf::actor shard;      ///< a cache_shard_actor, or none
-  caf::actor keeper;     ///< a pool_keeper_actor: this node takes copies of what others compute
+  caf::actor keeper;     ///< a pool_keeper_actor: this node takes copies of other nodes' blocks
   caf::actor node;       ///< its node_actor
   caf::actor conductor;  ///< a conductor_actor, if it runs there
   /// In a greeting: the sender's number for its acquaintance with the receiver. Another one than before

@@ -23,6 +23,7 @@ messenger::messenger(caf::actor_config& config, context_ptr context, executor_ac
       reader_(context_),
       fetches_(reader_.options()) {}
 
+/// The data plane calls on its own threads, so the end of a read comes back as a message.
 messenger_actor::behavior_type messenger::make_behavior() {
   outlive_stray_errors(*this);
   guard_.install();
@@ -142,11 +143,11 @@ void messenger::carry_out(fetch_action::pin& order) {
 }
 
 void messenger::carry_out(const fetch_action::release& order) {
-  send(shards_.find(order.node), release_atom_v, order.reader);  // to nobody, if the node is gone
+  send(shards_.find(order.node), release_atom_v, order.reader);  // a message to no actor, if the node is gone
 }
 
 void messenger::carry_out(const fetch_action::read& order) {
-  // The data plane completes on a thread of its own; what follows is done in our mailbox.
+  // The data plane completes on a thread of its own; the core hears of it in our mailbox.
   const auto ended = [self = messenger_actor{this}, id = order.id](const error& failure) {
     caf::anon_send(self, read_atom_v, id, failure);
   };

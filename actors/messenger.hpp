@@ -35,7 +35,7 @@ class messenger final : public messenger_actor::base {
   caf::result<void> fence(node_id peer, std::uint64_t fences);
   transfer_report report();
 
-  /// Carries out what the cores want done; to be called after every call of one of them.
+  /// Carries out the orders of the cores; to be called after every call of one of them.
   void act();
   void carry_out(const peer_action::admit& order);
   void carry_out(const peer_action::part& order);

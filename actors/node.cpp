@@ -17,7 +17,7 @@ namespace {
 constexpr auto report_interval = std::chrono::milliseconds(200);
 constexpr auto answer_limit = std::chrono::seconds(5);
 
-/// What the core got from this actor, with the handles that it does not know of.
+/// An introduction that the core got from this actor, with the handles that the core does not know of.
 const node_info& with_handles(const introduction_ptr& known) { return static_cast<const node_info&>(*known); }
 
 std::vector<introduction> without_handles(const std::vector<node_info>& nodes) {

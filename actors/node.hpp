@@ -1,6 +1,6 @@
 #pragma once
 // The NODE stands for one process in the cluster: a mailbox around `membership_core`, which tells the actors
-// of the process what it decides, and the conductor how they stand.
+// of the process of peers and the conductor of their load.
 //
 // Dialling blocks, so it is the work of an executor. The direct link matters: a handle that was learned
 // through a third node is routed through it and never reports the death of its process.

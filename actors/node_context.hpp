@@ -1,5 +1,5 @@
 #pragma once
-// What the actors of one process share: immutable after start, or thread-safe by itself.
+// State that the actors of one process share: immutable after start, or thread-safe by itself.
 
 #include <atomic>
 #include <memory>
@@ -37,8 +37,8 @@ struct node_context : front_context {
   region_desc region;             ///< the arena, as peers address it
   std::shared_ptr<data_plane> plane;
   std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids;  ///< next id of a transfer of this node
-  std::shared_ptr<link_book> links;  ///< what transfers with peers cost; null without a data plane
-  std::shared_ptr<metrics> meters;   ///< null where nobody measures
+  std::shared_ptr<link_book> links;  ///< learned costs of transfers with peers; null without a data plane
+  std::shared_ptr<metrics> meters;   ///< null where nothing is measured
 
   std::byte* slot(std::uint32_t index) const noexcept { return memory->base() + slot_offset(index); }
   std::uint64_t slot_offset(std::uint32_t index) const noexcept { return layout.pieces().offset(index); }

@@ -33,7 +33,7 @@ void peer_shards::clear() {
 
 bool close_peer(const node_context& context, node_id peer) {
   const auto closed = context.plane->close_peer(peer);
-  // A peer that maps our memory, and neither stopped nor died: what it knew must not be reused yet.
+  // The peer maps our memory, and neither stopped nor died: slots that it knows must not be reused yet.
   if (!closed) log_warn("fence", {{"peer", to_string(peer)}, {"problem", to_string(closed.error())}});
   return closed.has_value();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The peers of a process on its data plane, and the shards of those whose blocks may be read.
+// The peers of a process on its data plane, and the shards of peers whose blocks may be read.
 
 #include <unordered_map>
 
@@ -8,7 +8,7 @@
 
 namespace mooncaf {
 
-/// Carries out what a `peer_fence` wants done. @thread  Owned by the messenger; not synchronised.
+/// Carries out the orders of a `peer_fence`. @thread  Owned by the messenger; not synchronised.
 class peer_shards {
  public:
   explicit peer_shards(context_ptr context) : context_(std::move(context)) {}

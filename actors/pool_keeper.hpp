@@ -24,7 +24,7 @@ class pool_keeper final : public pool_keeper_actor::base {
   void on_exit() override;
 
  private:
-  /// Carries out what the core wants done; to be called after every call of it.
+  /// Carries out the orders of the core; to be called after every call of it.
   void act();
   void carry_out(copy_action::pin& order);
   void carry_out(const copy_action::reserve& order);

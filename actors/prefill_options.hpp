@@ -1,5 +1,5 @@
 #pragma once
-// What a prefill worker's core is told of its node.
+// The options of a prefill worker's core, made of its node's.
 
 #include <algorithm>
 #include <cstdint>

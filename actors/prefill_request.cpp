@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/device_reach.hpp"
 #include "actors/cluster/wire.hpp"
+#include "actors/device_reach.hpp"
 
 namespace mooncaf {
 

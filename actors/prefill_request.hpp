@@ -1,5 +1,5 @@
 #pragma once
-// What computing a prompt needs of it, and where its KV goes.
+// A prompt at its prefill worker: the inputs of its steps, and the stream of its KV.
 
 #include <atomic>
 #include <caf/response_promise.hpp>
@@ -25,7 +25,7 @@ struct prefill_request : worker_request {
 
   /// Its share of a step, but for `hold`. @pre the blocks are located.
   step_item item_of(const node_context& context, const prefill_part& part) const;
-  /// What came of it.
+  /// The outcome of that share.
   prefill_outcome outcome_of(const node_context& context, step_item& item) const;
   /// @param slots   of the prompt's blocks.
   /// @param on_end  as `kv_stream` has it.

@@ -31,7 +31,7 @@ const char* advice(int number) {
   return "";
 }
 
-/// Also opens the driver and loads the kernels: what is wrong with them is said before the weights are read.
+/// Also opens the driver and loads the kernels: a defect there is told before the weights are read.
 result<void> check_device(const std::string& device) {
   const auto gpu = config::cuda_ordinal(device);
   if (!gpu) return {};

@@ -1,6 +1,6 @@
 #pragma once
-// What can be known to go wrong before anything is loaded: taken addresses, files and folders that cannot be
-// used, memory that is not there. Each error names what, where and what to do.
+// Failures that can be foreseen before anything is loaded: taken addresses, files and folders that cannot be
+// used, memory that is not there. Each error names the thing, its place and the remedy.
 
 #include <optional>
 #include <string>
@@ -17,9 +17,8 @@ struct preflight_error {
   error what;
 };
 
-/// @param warnings  gets what is worth saying although it may go well.
-/// @returns nothing if the process may go on. Somebody may still take a port afterwards: who opens it says so
-/// then.
+/// @param warnings  gets doubts that need not stop the process. @returns nothing if the process may go on.
+/// Another program may still take a port afterwards: opening it fails then.
 std::optional<preflight_error> check_before_loading(const options& values,
                                                     std::vector<std::string>& warnings);
 

@@ -50,10 +50,10 @@ result<void> out_of_resources(const std::string& what) {
 }
 
 /// Libraries that start several threads end the program when one of them cannot be had: what they have built
-/// so far is torn down with threads in it. Memory that a thread cannot get ends it as well, then and later.
-/// So this says why, in words made while there was memory for them. Until `started` nothing else ends a
-/// process there. The C library aborts where it cannot note a thread's destructor: an abort at a time when
-/// there is no room says the same.
+/// so far is torn down with threads in it. Memory that a thread cannot get ends the program as well, then and
+/// later. So this handler tells the reason, in a text made while there was memory for it. Until `started`
+/// nothing else ends a process there. The C library aborts where it cannot note a thread's destructor: an
+/// abort at a time when there is no room says the same.
 class terminate_guard {
  public:
   terminate_guard() {
@@ -96,7 +96,7 @@ class terminate_guard {
   }
   /// Calls nothing that a signal's handler may not call; returns to the abort where there is room.
   static void leave_without_room(int) noexcept {
-    constexpr std::size_t heap_of_a_thread = 64u << 20;  // what the C library asks for, for a thread's heap
+    constexpr std::size_t heap_of_a_thread = 64u << 20;  // the C library reserves so much for a thread's heap
     void* room =
         ::mmap(nullptr, heap_of_a_thread, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) say_why_and_leave();
@@ -118,14 +118,15 @@ class terminate_guard {
 };
 
 /// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
-/// runs where nobody catches what it throws: then nothing is torn down, and `terminate_guard` says why.
+/// runs where no handler catches its exceptions: then nothing is torn down, and `terminate_guard` tells the
+/// reason.
 std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& config) {
   std::unique_ptr<caf::actor_system> system;
   std::thread([&] { system = std::make_unique<caf::actor_system>(config); }).join();
   return system;
 }
 
-/// What `--device` names, where something is computed.
+/// The device that `--device` names, where something is computed.
 result<std::shared_ptr<device>> open_device(const model_options& m) {
   const host_device_options host{m.threads, false, {}};
   const auto gpu = config::cuda_ordinal(m.device);
@@ -140,6 +141,7 @@ result<std::shared_ptr<device>> open_device(const model_options& m) {
 
 process::process(const options& opts) : context_(std::make_shared<node_context>()) { context_->opts = opts; }
 
+/// Each role loads only its part: the weights of a large model take minutes and most of the memory.
 result<void> process::load_model() {
   const auto& m = opts().model;
   if (modelled_) {
@@ -203,6 +205,7 @@ void process::must_live(const char* what, const caf::actor& handle) {
   });
 }
 
+/// The node is published last, when all that its introduction names is there.
 result<void> process::join() {
   const auto& c = opts().cluster;
   auto opened = cluster_link::open(*system_, secret_);
@@ -264,12 +267,12 @@ result<void> process::open_metrics() {
 }
 
 void process::introduce() {
-  ::umask(077);  // what a process of ours leaves on disk holds what people have asked
+  ::umask(077);  // its files hold the text of requests: for their owner alone
   auto& c = context_->opts.cluster;
   std::random_device random;
   context_->id = node_id{(std::uint64_t{random()} << 32 | random()) | 1};
   context_->name = c.name.empty() ? "node-" + std::to_string(::getpid()) : c.name;
-  // Several processes of one host share the default: those that join take whatever port is free.
+  // Several processes of one host share the default: processes that join take any free port.
   if (c.join && c.listen == default_options().cluster.listen) c.listen.port = 0;
   configure_log(opts().metrics.log_level, opts().metrics.log_format == log_format_choice::json,
                 context_->name);
@@ -324,7 +327,7 @@ result<void> process::spawn_conductor() {
   setup.core.block_tokens = opts().model.block_tokens;
   setup.core.bytes_per_token = context_->layout.bytes_per_token();
   setup.core.seed = s.seed;
-  // What the conductor remembers of a modelled cluster's demand passes as fast as everything else there.
+  // The conductor's memory of a modelled cluster's demand fades as fast as all else there.
   setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.fingerprint = cluster_identity(*context_);
@@ -339,6 +342,8 @@ result<void> process::spawn_conductor() {
   return {};
 }
 
+/// In the order of cost: whatever can be refused without the model is refused before it is loaded, and the
+/// addresses of metrics and the directory are taken early, so that a second process on them fails at once.
 result<void> process::build() {
   const auto& c = opts().cluster;
   if (auto done = step(exit_code::options, take_profile()); !done) return done;
@@ -377,7 +382,7 @@ result<void> process::build_with_what_there_is() {
     return build();
   } catch (const std::bad_alloc&) {
     return step(exit_code::resources, out_of_resources("memory"));
-  } catch (const std::system_error& e) {  // what std::thread throws
+  } catch (const std::system_error& e) {  // thrown by std::thread
     return step(exit_code::resources, out_of_resources(e.what()));
   } catch (const device_failure& f) {
     return step(exit_code::failed, fail(ec::unavailable, std::string{"device: "} + f.what()));

@@ -35,7 +35,7 @@ class process {
 
  private:
   result<void> build();
-  /// The same, with what the standard library throws where memory or threads run out as an error.
+  /// The same, with exceptions of the standard library, for want of memory or threads, as an error.
   result<void> build_with_what_there_is();
   void introduce();
   result<void> open_secret();
@@ -46,7 +46,7 @@ class process {
   void flush();
   shutdown_result stop();
   const options& opts() const { return context_->opts; }
-  /// What this cluster serves, for those who come with something else.
+  /// The model of this cluster, for nodes that come with another one.
   std::string model_text() const;
   std::string layout_text() const;
   bool computes() const { return opts().cluster.prefill || opts().cluster.decode; }
@@ -57,19 +57,20 @@ class process {
   result<void> adopt(served_model&& loaded, const kv_layout& layout);
   result<void> open_memory();
   result<void> open_data_plane();
-  /// Of what the options cannot know: where blocks lie, and whether there is a NIC.
+  /// Checks shared memory where the options cannot: it depends on the arena, and on a NIC being there.
   result<void> check_shared_memory();
   result<void> open_ssd(std::vector<ssd_block>& found);
   result<tiered_store> open_store();
   result<void> spawn_shard();
   result<void> spawn_workers();
-  /// What a worker of this role computes with.
+  /// Opens the memory of a device that has its own, as KV blocks.
   result<void> open_device_memory();
   void reach_device_memory();
   result<std::shared_ptr<engine>> make_engine(worker_role role) const;
   /// How long it takes: measured, or as the profile says.
   result<std::vector<timing_sample>> calibrate(worker_role role) const;
-  /// An actor of this process that ends by a failure takes the process along: half a node helps nobody.
+  /// An actor of this process that ends by a failure takes the process along: half a node would only fail
+  /// requests.
   void must_live(const char* what, const caf::actor& handle);
   template <class Actor, class... Args>
   auto spawn_vital(const char* what, Args&&... args) {
@@ -87,7 +88,7 @@ class process {
   result<void> open_metrics();
   result<void> open_directory();
   result<void> mount_segment(std::uint16_t control_port);
-  /// Has the shard do without so much of what its blocks share with objects. @thread  the segment's
+  /// Has the shard do without so much of the memory that its blocks share with objects. @thread  the segment's
   std::optional<boundary_report> ask_blocks(const cache_shard_actor& shard, std::uint64_t withheld);
   /// Where a directory answers that was heard of over `--join`.
   void directory_found(const std::string& at);

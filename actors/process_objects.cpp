@@ -6,7 +6,7 @@
 #include "runtime/log/log.hpp"
 #include "storage/objects/disk/rocksdb_object_disk.hpp"
 
-// What a process does for the object store: it carries the directory, and mounts memory and an SSD.
+// The object store in a process: the directory that it carries, and the memory and SSD that it mounts.
 
 namespace mooncaf {
 

@@ -13,7 +13,7 @@
 #include "runtime/sched/link_book.hpp"
 #include "storage/disk_probe.hpp"
 
-// What a process stores and moves: arena, data plane, shard, SSD tier.
+// The storage of a process: arena, data plane, shard, SSD tier.
 
 namespace mooncaf {
 
@@ -34,6 +34,7 @@ result<void> process::open_memory() {
   return {};
 }
 
+/// The arena is registered at once and as one region: peers are told of it in this node's introduction.
 result<void> process::open_data_plane() {
   data_plane_options options;
   options.node = context_->id;
@@ -137,13 +138,13 @@ result<void> process::spawn_shard() {
   local_.shard = spawn_vital<cache_shard>("cache shard", context_, std::move(*store), ssd_, new_executor(),
                                           disk_price_, duration{opts().cache.lease_ttl});
   local_.messenger = spawn_vital<messenger>("messenger", context_, new_executor());
-  // Copies of what others compute: everything, where nothing is computed; hot blocks elsewhere.
+  // Copies of other nodes' blocks: all of them, where nothing is computed; hot ones elsewhere.
   local_.keeper = spawn_vital<pool_keeper>("pool keeper", context_, local_.shard, local_.messenger);
   info_.keeper = caf::actor_cast<caf::actor>(local_.keeper);
   return {};
 }
 
-// While everything still runs: clients whose requests are under way lose nothing by it.
+// The flush comes while everything still runs: requests that are under way go on.
 void process::flush() {
   const auto limit = opts().cache.flush_limit;
   if (!ssd_ || limit <= duration::zero()) return;

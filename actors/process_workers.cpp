@@ -13,7 +13,7 @@
 #include "runtime/log/log.hpp"
 #include "runtime/model/lora_adapter.hpp"
 
-// What a process computes with: engines and the workers that drive them.
+// The workers of a process, and the engines that they drive.
 
 namespace mooncaf {
 
@@ -151,6 +151,7 @@ void process::reach_device_memory() {
   else log_info("KV leaves from the host's memory", {{"reason", reach.why_not}});
 }
 
+/// All instances of a role are calibrated once: they run on the same device.
 result<void> process::spawn_workers() {
   if (auto opened = open_device_memory(); !opened) return opened;
   const auto& o = opts();

@@ -18,7 +18,7 @@
 
 namespace mooncaf {
 
-/// @thread  Owned by the decode worker; what it starts runs on the thread that it was given.
+/// @thread  Owned by the decode worker; its tasks run on the thread that it was given.
 class prompt_loads {
  public:
   /// @param thread  invalid, or a device without memory of its own: there is nothing to do.
@@ -29,13 +29,13 @@ class prompt_loads {
   /// Takes room for a prompt, and begins with the blocks of it that are in memory already.
   /// @returns false if the device has no room.
   bool make_room(const worker_request& request, std::uint32_t have_blocks);
-  /// Passes on what lands of a prompt; nothing if it has no room, or all of it is there.
+  /// Passes on pieces of a prompt as they land; empty if the prompt has no room, or all of it is there.
   landing_board::piece_callback on_piece(std::uint64_t owner) const;
   /// Null if no copy of this prompt is outstanding.
   std::shared_ptr<kv_arrival> under_way(std::uint64_t owner) const;
   /// For the prompt's first step; null if it had no room.
   std::shared_ptr<kv_arrival> take(std::uint64_t owner);
-  /// Forgets the prompt. @returns what has to stop before its slots are free; null: nothing.
+  /// Forgets the prompt. @returns the load that has to stop before its slots are free; null: none.
   std::shared_ptr<kv_arrival> let_go(std::uint64_t owner);
   void close();
 

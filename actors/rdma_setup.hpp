@@ -1,5 +1,5 @@
 #pragma once
-// From the options of a process to RDMA: what its data plane is given, and what `mooncaf topology` shows.
+// The options of a process as RDMA takes them, and the view of `mooncaf topology`.
 
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"

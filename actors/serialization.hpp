@@ -45,7 +45,7 @@ template <class Inspector>
 auto inspect(Inspector& f, block_event& x) {
   return f(x.name, x.what, x.tier);
 }
-/// A struct that adds to one of `runtime` what only actors know: the members of that one first, then its own.
+/// A struct that adds handles to one of `runtime`: the members of its base first, then its own.
 template <class Inspector, class Base, class... Own>
 auto inspect_derived(Inspector& f, Base& base, Own&... own) {
   return std::apply([&](auto&... first) { return f(first..., own...); }, members_of(base));

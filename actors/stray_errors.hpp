@@ -1,6 +1,6 @@
 #pragma once
 
-// What an actor does with an error that answers none of its requests.
+// Errors that answer none of an actor's requests.
 
 #include <caf/error.hpp>
 #include <caf/scheduled_actor.hpp>

@@ -12,10 +12,10 @@ namespace mooncaf {
 class data_plane;
 class link_book;
 
-/// What moved over every path and rail, and what a path's next transfer is expected to cost.
+/// Bytes over every path and rail, and the expected cost of a path's next transfer.
 transfer_report report_of(const data_plane& plane, const link_book& links, time_point now);
 
-/// Writes what happened to the rails since the last look to the log. @thread  not synchronised
+/// Logs changes of the rails since the last look. @thread  not synchronised
 class rail_log {
  public:
   void look(std::vector<rail_stats> now);

@@ -1,6 +1,6 @@
 #pragma once
-// What the actors of prefill and decode workers have in common: jobs, a device, and what both cores ask of
-// the shard and tell the gateway.
+// The common part of prefill and decode workers: jobs, a device, and orders of both cores to the shard and
+// the gateway.
 
 #include <caf/send.hpp>
 #include <memory>
@@ -110,7 +110,7 @@ class worker_actor : public core_actor<Actor, Interface, Core> {
   worker_links links_;
   std::shared_ptr<engine> machine_;
   device_watch device_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Live>> requests_;  ///< by owner; those that the core has
+  std::unordered_map<std::uint64_t, std::shared_ptr<Live>> requests_;  ///< by owner, as the core has them
 };
 
 }  // namespace mooncaf

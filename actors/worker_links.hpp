@@ -1,5 +1,5 @@
 #pragma once
-// What a worker is given beside its engine.
+// A worker's surroundings.
 
 #include <functional>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// Local actors that a worker talks to, and what is known of its device.
+/// Local actors that a worker talks to, and the health of its device.
 struct worker_links {
   worker_id id;
   cache_shard_actor shard;

@@ -1,5 +1,5 @@
 #pragma once
-// What computing needs of an attempt, at either worker.
+// An attempt at either worker, as computing needs it.
 
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,7 @@ struct worker_request {
   std::shared_ptr<sampler> sample;
   std::vector<std::byte*> blocks;  ///< addresses of its slots, as far as they are known
 
-  /// Looks up the addresses of slots that were added behind those whose addresses are known.
+  /// Looks up the addresses of slots that were added since the last call.
   void locate(const node_context& context, std::span<const slot_index> slots) {
     for (auto i = blocks.size(); i < slots.size(); ++i) blocks.push_back(context.slot(slots[i]));
   }

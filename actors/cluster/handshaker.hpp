@@ -72,7 +72,7 @@ class handshaker {
   const door_limits limits_;
   unique_fd wake_;
   std::deque<guest> guests_;  ///< the thread's own; oldest first
-  rate_limit lines_{60};      ///< the thread's own: who knocks without a key must not fill a disk
+  rate_limit lines_{60};  ///< the thread's own: connections without a key must not fill a disk with log lines
   std::uint64_t untold_ = 0;  ///< refused since the last line about it
 
   mutable std::mutex mutex_;

@@ -22,7 +22,7 @@ namespace {
 constexpr auto local_limit =
     std::chrono::seconds(10);  // for the link's own actor, which may be busy dialling
 
-/// What CAF says about a failed dial, as something to act on.
+/// CAF's error of a failed dial as one that a person can act on.
 error dial_error(const caf::error& e, const std::string& where, bool authenticated) {
   if (e.category() == error_category) return from_caf(e);
   if (e == caf::sec::disconnect_during_handshake && !authenticated) {
@@ -203,8 +203,8 @@ result<caf::strong_actor_ptr> cluster_link::dial_actor(std::set<std::string> int
     const auto left = std::max<duration>(until - clock_type::now(), std::chrono::milliseconds(1));
     auto found = connect(self, middleman, interface, host, port, left, authenticated());
     if (!found || !is_dead(self, *found)) return found;
-    // CAF remembers what it reached, and forgets it only once it has heard that the link broke: ask again in
-    // a moment.
+    // CAF remembers the nodes that it reached, and forgets one only once it has heard that its link broke:
+    // ask again in a moment.
     if (clock_type::now() >= until)
       return fail(ec::peer_lost, host + ":" + std::to_string(port) + ": the link broke");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -35,7 +35,8 @@ class tls_policy {
     if (size == 0) return net::rw_state::indeterminate;
     return state_of(session_.write(from, size, put));
   }
-  /// What is decrypted already makes no socket readable, so CAF must not go back to polling before it has it.
+  /// Bytes that are decrypted already make no socket readable, so CAF must not go back to polling before it
+  /// has read them.
   bool must_read_more(net::native_socket, std::size_t threshold) const {
     return session_.pending() >= threshold;
   }
@@ -85,7 +86,7 @@ class tls_scribe final : public caf::io::scribe {
   bool started_ = false;
 };
 
-/// Sends who knocks to the handshaker, and lets CAF have those who come back.
+/// Gives every new connection to the handshaker, and to CAF those that come back proven.
 class guarded_doorman final : public net::doorman_impl {
  public:
   guarded_doorman(net::default_multiplexer& mpx, net::native_socket fd, std::shared_ptr<link_guard> guard)

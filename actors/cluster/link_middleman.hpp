@@ -12,7 +12,7 @@
 
 namespace mooncaf {
 
-/// What is needed for links that ask for proof.
+/// Settings of links that ask for proof.
 struct link_guard {
   link_guard(std::unique_ptr<tls_context> context, door_limits limits)
       : tls(std::move(context)), door(*tls, limits) {}

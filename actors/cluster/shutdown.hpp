@@ -1,6 +1,6 @@
 #pragma once
 // How a process ends: a signal, a deadline, and no way to hang. CAF's actor system blocks in its destructor
-// for as long as one actor lives, so who tears it down waits first, and gives up in time.
+// for as long as one actor lives, so the process waits for its actors first, and gives up in time.
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>

@@ -62,8 +62,8 @@ tls_step tls_session::step_of(int status) {
   }
 }
 
-// OpenSSL's error queue belongs to the thread. What one connection left there would fail the next one that
-// merely has to wait, so every operation begins with an empty queue.
+// OpenSSL's error queue belongs to the thread. An error that one connection left there would fail the next
+// one that merely has to wait, so every operation begins with an empty queue.
 
 tls_step tls_session::handshake() {
   ERR_clear_error();

@@ -57,7 +57,7 @@ caf::result<T> to_caf(result<T>&& outcome) {
   return std::move(*outcome);
 }
 
-/// What a promise is fulfilled with: errors of ours as CAF's.
+/// The value that a promise is fulfilled with: errors of ours as CAF's.
 template <class T>
 T&& as_answer(T&& value) {
   return std::forward<T>(value);

@@ -5,7 +5,7 @@
 
 namespace mooncaf {
 
-/// Blocking or long work, run by an EXECUTOR on its own thread and handed back to who asked.
+/// Blocking or long work, run by an EXECUTOR on its own thread and handed back to the asker.
 class blocking_task {
  public:
   virtual ~blocking_task() = default;

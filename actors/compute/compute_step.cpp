@@ -9,6 +9,8 @@ namespace mooncaf {
 compute_step::compute_step(std::shared_ptr<engine> machine, std::vector<step_item> items)
     : machine_(std::move(machine)), items_(std::move(items)) {}
 
+/// Masks are made in a thread beside the pass: both take milliseconds, and the sampler needs a mask only
+/// after the pass.
 void compute_step::run() {
   const auto began = clock_type::now();
   std::vector<batch_item> batch;
@@ -61,7 +63,7 @@ result<void> compute_step::forward(std::span<const batch_item> batch, std::span<
     leave = [this](std::uint32_t layer) {
       for (auto& item : items_) {
         if (!item.stream) continue;
-        // What the device alone had of the prefix came to memory with it.
+        // The part of the prefix that the device alone had came to memory with it.
         if (item.written_from < item.start)
           item.stream->layer_ready(layer, item.written_from, item.start - item.written_from);
         item.stream->layer_ready(layer, item.start, item.tokens.size());
@@ -109,7 +111,7 @@ std::future<void> compute_step::make_masks() {
   }
 }
 
-/// Null if nobody asks for the log-probabilities of what is there already.
+/// Null if no log-probabilities of tokens of the prompt are wanted.
 row_logits_fn compute_step::scorer(step_item& item) {
   if (item.targets.empty()) return {};
   return [&item](std::uint32_t row, std::span<float> logits) {
@@ -117,7 +119,7 @@ row_logits_fn compute_step::scorer(step_item& item) {
   };
 }
 
-/// Null if nobody asks for hidden states.
+/// Null if no hidden states are wanted.
 row_hidden_fn compute_step::pooler(step_item& item) {
   if (item.pooling == pooling_kind::none) return {};
   return [&item](std::uint32_t, std::span<const float> values) {
@@ -133,8 +135,7 @@ void compute_step::finish_item(step_item& item) {
   check_blocks(item);
 }
 
-/// Checksums of what the step wrote to memory, as far as the device has not
-/// made them.
+/// Checksums of the blocks that the step wrote to memory, as far as the device has not made them.
 void compute_step::check_blocks(step_item& item) {
   const auto& runner = *machine_->runner;
   const auto& layout = runner.layout();

@@ -1,6 +1,6 @@
 #pragma once
 // One forward pass of a worker, as a task for its executor: a batch of sequences, each with the tokens to
-// add, the blocks they live in, and what to do with the outcome.
+// add, their blocks, and the use of the outcome.
 
 #include <atomic>
 #include <future>
@@ -36,14 +36,14 @@ struct step_item {
   prefix_load_ptr load;  ///< layers of its prefix still come in: each is waited for; null: all is there
   duration patience{};   ///< … so long, or the pass ends as `ec::timed_out`
   std::shared_ptr<sampler> sample;  ///< set if the pass ends with a token to choose
-  /// Tokens whose log-probabilities are wanted, targets[i] as what follows tokens[i]: at most as many. Kept
-  /// alive by `hold`.
+  /// Tokens whose log-probabilities are wanted: targets[i] follows tokens[i]. At most as many. Kept alive by
+  /// `hold`.
   std::span<const std::int32_t> targets;
   std::size_t top = 0;  ///< … with so many alternatives
   pooling_kind pooling = pooling_kind::none;
   std::shared_ptr<const std::atomic<bool>> cancelled;
   std::shared_ptr<kv_arrival> arrival;  ///< see `batch_item`
-  bool may_stay = false;                ///< nobody but this device needs the KV of `tokens` yet
+  bool may_stay = false;                ///< only this device needs the KV of `tokens` for now
 
   chosen_token chosen;  ///< where the pass chooses the token itself, before it becomes `token`
 
@@ -53,15 +53,14 @@ struct step_item {
   /// as the chunk before left it.
   std::vector<double> pooled;
   std::vector<sampled_token> scores;  ///< of `targets`
-  /// One per full block that this step wrote to memory, ascending: those that
-  /// it filled, unless they stay on the device; and with them those that had
-  /// stayed before.
+  /// One per full block that this step wrote to memory, ascending: the blocks that it filled, unless they
+  /// stay on the device, and with them blocks that had stayed before.
   std::vector<std::uint64_t> checksums;
   std::uint32_t first_block = 0;   ///< index of the first of them in the sequence
   std::uint32_t written_from = 0;  ///< position, see `batch_item`
 };
 
-/// What a worker computes with: used by one step at a time.
+/// The runner of a worker: used by one step at a time.
 struct engine {
   std::unique_ptr<forward_pass> runner;
   std::vector<float> logits;  ///< reused from step to step

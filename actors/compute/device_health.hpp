@@ -1,5 +1,5 @@
 #pragma once
-// What the workers of a process know of the device that they share.
+// The health of the device that the workers of a process share.
 
 #include <functional>
 #include <memory>
@@ -20,7 +20,7 @@ class device_health {
     const std::lock_guard lock{mutex_};
     if (why_.empty()) why_ = std::move(why);
   }
-  /// Why it computes nothing any more; empty: as far as anybody knows, it does.
+  /// Why it computes nothing any more; empty: no worker has seen it fail.
   std::string failure() const {
     const std::lock_guard lock{mutex_};
     return why_;

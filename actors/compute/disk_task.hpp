@@ -10,11 +10,11 @@
 
 namespace mooncaf {
 
-/// Jobs of one turn of the disk, and what became of them.
+/// Jobs of one turn of the disk, and their outcomes.
 class disk_task final : public blocking_task {
  public:
   /// @param load  is told of the layers that are in, part by part, and ends the reads when it is given up;
-  /// null: nobody computes with them meanwhile. @param part_layers  layers of a part.
+  /// null: no step computes with them meanwhile. @param part_layers  layers of a part.
   disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, const block_pieces& shape,
             prefix_load_ptr load, std::uint32_t part_layers)
       : tier_(std::move(tier)),
@@ -40,7 +40,7 @@ class disk_task final : public blocking_task {
         return false;
       }
       load_->landed((*parts - 1) * part_layers_, part_layers_);
-      // What has landed needs no patience: false if nobody computes with it any more.
+      // Layers that have landed need no patience: false if the load was given up.
       return load_->wait(*parts * part_layers_ - 1, duration{});
     };
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What a transfer of a request's KV carries, as its tag says it.
+// The part of a request's KV that a transfer carries, as its tag says it.
 
 #include <cstdint>
 

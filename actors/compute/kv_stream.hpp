@@ -11,11 +11,11 @@
 // in the blocks, which the worker keeps until `on_end`.
 //
 // Pages that are laid out by token have a layer of a token in one piece of some 100 bytes to some KiB, and
-// the next layer right behind it. There layers wait for each other until what leaves is worth a slice.
+// the next layer right behind it. There layers wait for each other until they are worth a slice.
 //
 // Where NICs read the device's own memory, a layer leaves from there as soon as it is written (`on_device`),
-// for as long as its pass has those blocks. The same rows come to the host's blocks all the same: what did
-// not get away from the device, for whatever reason, leaves from there.
+// for as long as its pass has those blocks. The same rows come to the host's blocks all the same: rows that
+// did not get away from the device leave from there.
 
 #include <atomic>
 #include <condition_variable>
@@ -45,7 +45,7 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   struct device_source {
     region_id region;
     device_bytes base;                        ///< where it begins
-    std::function<bool(node_id)> leads_to;    ///< whether it is what a transfer to that node would try first
+    std::function<bool(node_id)> leads_to;    ///< whether a transfer to that node would try it first
     std::function<void(std::uint64_t)> sent;  ///< is told of bytes that landed, on any thread
   };
   struct source {
@@ -64,7 +64,7 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
             std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, std::shared_ptr<link_book> links,
             source from, std::function<void(bool delivered)> on_end);
 
-  /// The decode side's slots. Sends what is ready already. A second call is ignored.
+  /// The decode side's slots. Sends all layers that are ready. A second call is ignored.
   void set_target(const kv_target& target);
   /// Positions [from, tokens) are in the blocks in all layers (a reused prefix).
   void prefix_ready(std::uint32_t tokens, std::uint32_t from = 0);
@@ -78,7 +78,8 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   /// No more calls of the above will come. @returns the number of landings that make the stream complete;
   /// known only when the target is, so the call back comes at once or from `set_target`.
   void finish(std::function<void(std::uint32_t transfers)> on_count);
-  /// Sends nothing more and cancels what is under way; `on_end(false)` follows, unless it ended before.
+  /// Sends nothing more and cancels transfers that are under way; `on_end(false)` follows, unless it ended
+  /// before.
   void stop();
 
   /// Once ended: no byte of this stream can be written at the decode side any more. False: that side must
@@ -100,7 +101,7 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   void completed(const completion& done);
   /// A transfer from the device is over.
   void read(const kv_piece& what, const completion& done);
-  /// Tells the owner what there is to tell. Releases the lock meanwhile.
+  /// Calls back if there is news for the owner. Releases the lock meanwhile.
   void settle(std::unique_lock<std::mutex>& lock);
 
   const attempt_id id_;
@@ -120,7 +121,7 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   direct_pieces directly_;
   std::condition_variable unread_;  ///< nothing reads the device any more
   std::uint64_t bytes_ = 0;
-  bool draining_ = false;  ///< `set_target` is sending what waited; nothing settles meanwhile
+  bool draining_ = false;  ///< `set_target` is sending the layers that waited; nothing settles meanwhile
   stream_end end_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// Counts what has landed for requests whose KV is on its way here. The data plane's threads report, a decode
-// worker hears once per request: when everything expected is in, or when something was corrupt. Who takes the
-// KV on from here, to a device, hears of every piece.
+// Counts landings for requests whose KV is on its way here. The data plane's threads report; a decode worker
+// hears once per request, when everything expected is in or something was corrupt. A load that takes the KV
+// on to a device hears of every piece.
 
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ class landing_board {
   using callback = std::function<void(bool complete)>;
   using piece_callback = std::function<void(const kv_piece&)>;
 
-  /// Landings for `owner` count from now on; others are ignored, since they belong to nobody any more.
+  /// Landings for `owner` count from now on; landings of owners that are not open are ignored.
   /// @param on_piece  if set, called for each piece that is in memory and verified, from several threads at
   /// once;
   ///                  for all of them before `on_complete(true)`. After `close` a last one may come.
@@ -37,7 +37,7 @@ class landing_board {
  private:
   struct entry {
     callback on_complete;
-    std::shared_ptr<const piece_callback> on_piece;  ///< null: nobody wants to know
+    std::shared_ptr<const piece_callback> on_piece;  ///< null: pieces are not told
     std::uint32_t landed = 0;
     std::optional<std::uint32_t> expected;
   };

@@ -24,9 +24,9 @@ class prefix_load {
   /// a lock held.
   prefix_load(std::uint32_t layers, std::function<void()> on_progress);
 
-  /// Layers [first, first + count) of all blocks are in memory. Nobody verified them yet.
+  /// Layers [first, first + count) of all blocks are in memory, not verified yet.
   void landed(std::uint32_t first, std::uint32_t count);
-  /// It will not be completed, or nobody wants it any more.
+  /// It will not be completed, or is not wanted any more.
   void give_up();
   /// Blocks until `layer` is there. @returns false if it was given up, or `patience` passed without a layer
   /// landing.

@@ -1,5 +1,5 @@
 #pragma once
-// How a stream of KV ends, and what its owner is told.
+// How a stream of KV ends, and when its owner is told.
 
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ class stream_end {
   bool fenced() const noexcept { return fenced_; }
 
   /// @param aimed  the decode side's slots are known. @param idle  no transfer is under way.
-  /// @returns what to call now, without a lock, before this is asked again; empty: nothing.
+  /// @returns the next call to make, without a lock; ask again after it. Empty: none.
   std::function<void()> next(bool aimed, bool idle) {
     if (finished_ && aimed && on_count_ && !stopped_ && !failed_) {
       // Told before the last landing is confirmed here: the decode side counts for itself.

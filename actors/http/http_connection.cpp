@@ -314,12 +314,12 @@ void http_connection::flush() {
     return;
   }
   writing_ = true;
-  // What has gathered goes out at once: with many tokens a second that is one write instead of several.
+  // All gathered pieces go out at once: with many tokens a second that is one write instead of several.
   std::string batch;
   for (auto& piece : outgoing_) batch += piece;
   outgoing_.clear();
-  // Who reads nothing for so long holds memory for nothing. Only the write's timer: no read is under way
-  // here, except before an interim answer, whose read has its own already.
+  // A client that reads nothing for so long holds memory in vain. Only the write's timer: no read is under
+  // way here, except before an interim answer, whose read has its own already.
   if (answer_) expire_in(shared_->options.idle_timeout);
   const auto bytes = std::make_shared<std::string>(std::move(batch));
   asio::async_write(stream_, asio::buffer(*bytes),

@@ -25,7 +25,7 @@ namespace mooncaf {
 
 class http_connection;
 
-/// What connections share with the server. Connections own it, since answers may outlive the server.
+/// State that connections share with the server. Connections own it, since answers may outlive the server.
 struct http_shared {
   http_shared(http_options o, http_handler h)
       : options(std::move(o)), handler(std::move(h)), context(static_cast<int>(options.threads)) {}
@@ -68,7 +68,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   /// Shakes hands where that is asked for, then `next`.
   void greet(std::function<void()> next);
   void read();
-  /// Takes the next request from what has come, when nothing more will.
+  /// Takes the next request from the bytes that have come, when no more will.
   void read_rest();
   void read_body(error_code error);
   void read_done(error_code error);
@@ -82,7 +82,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   void push(std::string bytes, bool last);
   void flush();
   void end();
-  /// Sends the end of the connection, and takes what the client still sends: closing at once would reset the
+  /// Sends the end of the connection, and reads on for a while: closing at once would reset the
   /// connection, and the client might never see the answer.
   void linger();
   void drain();

@@ -34,7 +34,7 @@ constexpr std::size_t turned_away_limit =
     64;  ///< connections beyond the limit that are told so at the same time
 constexpr auto accept_pause = std::chrono::milliseconds(100);
 
-/// What a person can act on: Asio's own word for most of OpenSSL's errors is "asio.ssl error".
+/// An error that a person can act on: Asio calls most of OpenSSL's errors "asio.ssl error".
 std::string tls_problem(const std::string& path, const beast::error_code& error) {
   if (::access(path.c_str(), R_OK) != 0) return std::generic_category().message(errno);
   const char* reason = ::ERR_reason_error_string(static_cast<unsigned long>(error.value()));
@@ -119,8 +119,8 @@ class http_server::impl {
     beast::error_code ignored;
     acceptor_.close(ignored);
     pause_.cancel();
-    // Only now is it known who was let in. Handlers that were left in the queue would keep their connections,
-    // and with them the queue, for ever.
+    // Only now are all connections known that were let in. Handlers that were left in the queue would keep
+    // their connections, and with them the queue, for ever.
     for (auto& weak : shared_->all) {
       if (const auto c = weak.lock()) c->close();
     }

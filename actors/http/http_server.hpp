@@ -17,13 +17,13 @@ namespace mooncaf {
 struct http_options {
   std::string host = "127.0.0.1";  ///< an address of this machine, or a name that has one
   std::uint16_t port = 0;          ///< 0: any free one
-  /// PEM: the certificate with those that signed it behind it, and its key. Empty: no TLS.
+  /// PEM: the certificate followed by its signers', and its key. Empty: no TLS.
   std::string tls_certificate_file, tls_key_file;
   unsigned threads = 1;
   std::size_t max_connections = 4096;  ///< more are refused with 503
   std::size_t max_body_bytes = 8u << 20;
   std::size_t max_header_bytes = 32u << 10;
-  /// Between requests, for a request to arrive whole, and for a client to take what was written.
+  /// Between requests, for a request to arrive whole, and for a client to read the answer.
   duration idle_timeout = std::chrono::seconds(60);
   /// How often a client that has closed its side, and waits for its answer, is asked whether it is still
   /// there.

@@ -10,7 +10,7 @@
 
 namespace mooncaf {
 
-/// What Asio reads from and writes to. @thread  On the strand of its socket.
+/// A connection as Asio reads and writes it. @thread  On the strand of its socket.
 class http_stream {
  public:
   using executor_type = boost::beast::tcp_stream::executor_type;

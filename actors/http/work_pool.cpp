@@ -36,7 +36,7 @@ void work_pool::work() {
     waiting_bytes_ -= next.key();
     lock.unlock();
     next.mapped()();
-    next = {};  // what the task holds goes before the lock is taken
+    next = {};  // the task's captures die before the lock is taken
     lock.lock();
   }
 }

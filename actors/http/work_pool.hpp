@@ -1,5 +1,6 @@
 #pragma once
-// Threads for what takes longer than an I/O thread may be held: parsing long bodies, tokenizing long prompts.
+// Threads for work that takes longer than an I/O thread may be held: parsing long bodies, tokenizing long
+// prompts.
 
 #include <condition_variable>
 #include <cstddef>
@@ -17,13 +18,13 @@ class work_pool {
  public:
   /// @param max_waiting_bytes  of all tasks that wait.
   work_pool(unsigned threads, std::size_t max_waiting_bytes);
-  /// Drops what waits; waits for what runs.
+  /// Drops tasks that wait; waits for tasks that run.
   ~work_pool();
   work_pool(const work_pool&) = delete;
   work_pool& operator=(const work_pool&) = delete;
 
-  /// @param bytes  what the task holds and, roughly, how long it takes.
-  /// @returns false if too much waits already; the task is then dropped.
+  /// @param bytes  that the task holds, a measure of its time, too. @returns false if too many wait already;
+  /// the task is then dropped.
   bool post(std::size_t bytes, std::function<void()> task);
 
  private:

@@ -18,12 +18,10 @@ using prometheus::Labels;
 using buckets = prometheus::Histogram::BucketBoundaries;
 
 const std::map<series, buckets> buckets_of{
-    {series::ttft,
-     {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}},
+    {series::ttft, {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}},
     {series::token_gap, {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5}},
-    {series::placement_time,
-     {.0001, .0002, .0003, .0005, .00075, .001, .0015, .002, .003, .005, .01,
-      .02,   .05,   .1,    .25,   .5,     1,    2.5,   5,    10,   30,   60}},
+    {series::placement_time, {.0001, .0002, .0003, .0005, .00075, .001, .0015, .002, .003, .005, .01,
+                              .02,   .05,   .1,    .25,   .5,     1,    2.5,   5,    10,   30,   60}},
     {series::request_time, {.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240}}};
 
 /// One line of `series_table` in the registry. The pointers that its kind needs are set; `one` is the series
@@ -33,7 +31,7 @@ struct family {
   prometheus::Family<prometheus::Gauge>* gauges = nullptr;
   prometheus::Counter* counter = nullptr;
   prometheus::Histogram* histogram = nullptr;
-  std::map<Labels, double> totals;  ///< of counters whose totals are kept elsewhere, as they were set last
+  std::map<Labels, double> totals;  ///< latest totals of the counters that are kept elsewhere
 };
 
 }  // namespace
@@ -66,11 +64,8 @@ struct metrics::registered {
         if (one) f.gauges->Add(model);
         return;
       case series_kind::histogram:
-        f.histogram = &prometheus::BuildHistogram()
-                           .Name(info.name)
-                           .Help(info.help)
-                           .Register(registry)
-                           .Add(model, buckets_of.at(info.id));
+        f.histogram = &prometheus::BuildHistogram().Name(info.name).Help(info.help).Register(registry).Add(
+            model, buckets_of.at(info.id));
         return;
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
-// What Prometheus scrapes from one process: the values of the series that runtime/base/series.hpp lists.
+// The metrics that Prometheus scrapes from one process: the values of the series that runtime/base/series.hpp
+// lists.
 
 #include <cstdint>
 #include <memory>
@@ -32,8 +33,8 @@ class metrics {
   /// A worker's device failed. @param role  "prefill" or "decode".
   void device_failed(const std::string& role);
 
-  /// What was counted elsewhere: a gauge has this value; a counter grows by what the total grew since the last
-  /// call, and not at all if it fell (a peer left, and its share with it).
+  /// A figure that was counted elsewhere: a gauge has this value; a counter grows by what the total grew
+  /// since the last call, and not at all if it fell (a peer left, and its share with it).
   /// @param labels  values of the series' labels, in their order.
   void set(series of, double value, const std::vector<std::string>& labels = {});
 

@@ -10,7 +10,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Every member of a status that has a series. @param labels  what the series have before their own label.
+/// Every member of a status that has a series. @param labels  the series' labels before their own.
 template <class S>
 void show_fields(metrics& meters, const S& status, const std::vector<std::string>& labels = {}) {
   for_each_shown(status, [&](const auto& line, const auto& value) {
@@ -24,7 +24,8 @@ void show_fields(metrics& meters, const S& status, const std::vector<std::string
 }
 
 /// A request that is prefilled here is known to decode, too: it counts once, where its prompt waits.
-void show_requests(metrics& meters, std::span<const worker_load> workers, std::span<const worker_id> prefills) {
+void show_requests(metrics& meters, std::span<const worker_load> workers,
+                   std::span<const worker_id> prefills) {
   std::uint64_t running = 0, queued = 0, expected = 0;
   for (const auto& load : workers) {
     running += load.running;
@@ -41,7 +42,8 @@ void show_shard(metrics& meters, const shard_status& s) {
   const auto total = std::max<std::uint64_t>(s.slots_total, 1);
   meters.set(series::cache_usage,
              1.0 - static_cast<double>(std::min(to_be_had, total)) / static_cast<double>(total));
-  if (s.ssd_read_bytes_per_s > 0) meters.set(series::ssd_read_rate, static_cast<double>(s.ssd_read_bytes_per_s));
+  if (s.ssd_read_bytes_per_s > 0)
+    meters.set(series::ssd_read_rate, static_cast<double>(s.ssd_read_bytes_per_s));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// What a node's report is to a scraper.
+// A node's report as metrics.
 
 #include <span>
 

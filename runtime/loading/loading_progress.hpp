@@ -9,13 +9,13 @@
 
 namespace mooncaf {
 
-/// Hands everything to the device behind it, and says every two seconds how many bytes of weights that has
-/// taken. What is loaded in less says nothing. @thread One at a time. Outlives only the loading: what it made
-/// is the other device's.
+/// Hands everything to the device behind it, and tells every two seconds how many bytes of weights were
+/// loaded. A load that takes less tells nothing. @thread One at a time. Outlives only the loading: what it
+/// made is the other device's.
 class loading_progress final : public device {
  public:
   using now_fn = std::function<time_point()>;
-  /// Takes what to say, such as "1200 of 4690 MiB, 25 %".
+  /// Takes the text, such as "1200 of 4690 MiB, 25 %".
   using say_fn = std::function<void(const std::string& progress)>;
 
   /// @param total_bytes  of all weights; 0: not known

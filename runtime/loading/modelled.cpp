@@ -31,7 +31,7 @@ std::uint64_t memory_bytes(const options& o, const sim::profile& p) {
 
 result<std::optional<sim::profile>> modelled_by(const model_options& o) {
   if (!o.device.starts_with(prefix)) return std::nullopt;
-  // What the file leaves out would be some other machine's, and nobody would notice.
+  // A figure that the file leaves out would be some other machine's, unnoticed.
   std::vector<std::string> assumed;
   const auto name = o.device.substr(prefix.size());
   auto p = sim::load_profile(name, &assumed);

@@ -1,6 +1,7 @@
 #pragma once
 
-// The model that a process serves: who it is, and weights, tokenizer and chat template where they are needed.
+// The model that a process serves: its identity, and weights, tokenizer and chat template where they are
+// needed.
 
 #include <memory>
 #include <string>
@@ -13,10 +14,10 @@
 
 namespace mooncaf {
 
-/// What of the model a process needs; the rest is neither read nor kept.
+/// The parts of the model that a process needs; the rest is neither read nor kept.
 struct model_needs {
   bool weights = false;     ///< prefill, decode
-  bool vocabulary = false;  ///< those, and the gateway
+  bool vocabulary = false;  ///< workers and the gateway
 };
 
 struct served_model {

@@ -27,7 +27,7 @@ struct pin_order {
   std::uint32_t turn = 0;      ///< to be told with the answer
 };
 
-/// The steps say what to ask the shard (or the messenger) next; whoever calls them sends it, and brings the
+/// Each step returns the next question to the shard (or the messenger); the caller sends it, and brings the
 /// answer. @thread  not synchronised
 class block_claim {
  public:
@@ -40,7 +40,7 @@ class block_claim {
   const attempt_id& id() const noexcept { return id_; }
   std::uint64_t owner() const noexcept { return id_.owner(); }
 
-  /// Asks for what is here. Asking again gives up the answer to the question before.
+  /// Asks for the blocks that are here. Asking again gives up the answer to the question before.
   pin_order pin(std::uint32_t from_ssd);
   /// @returns how many slots to reserve; nothing if the answer is stale.
   std::optional<std::uint32_t> pinned(std::uint32_t turn, const pinned_slots& held);
@@ -57,9 +57,10 @@ class block_claim {
   bool loading() const noexcept { return loading_; }
   /// One more block was made here behind those that have a name.
   void extend(const block_key& key, const block_key& root);
-  /// What to commit of fetched blocks, which were verified.
+  /// Fetched blocks, which were verified, as the shard is to commit them.
   std::vector<commit_item> adopt(const remote_blocks& got);
-  /// What to commit of blocks that were made, or received, here: [first, first + checksums.size()).
+  /// Blocks that were made, or received, here as the shard is to commit them: [first, first +
+  /// checksums.size()).
   std::vector<commit_item> name(std::uint32_t first, std::span<const std::uint64_t> checksums);
 
   /// Of the leading blocks that may be taken from elsewhere.

@@ -1,5 +1,5 @@
 #pragma once
-// What everybody who claims blocks asks of the shard: prefill, decode, and who makes copies.
+// Orders to the shard that all who claim blocks have in common: prefill, decode and pool keepers.
 
 #include <cstdint>
 #include <vector>

@@ -12,7 +12,7 @@
 
 namespace mooncaf {
 
-/// What became of a generation, for usage figures and the page.
+/// The outcome of a generation, for usage figures and the page.
 struct generation_report {
   std::uint32_t cached_tokens = 0;
   std::uint32_t output_tokens = 0;
@@ -46,13 +46,13 @@ struct generation {
   std::string cache_salt;
   block_key adapter{};  ///< identity of `sampling.adapter`; zero: none. Blocks of different ones are apart.
   std::uint8_t priority = 1;
-  std::uint64_t tenant = 0;  ///< whose it is; 0: unknown
+  std::uint64_t tenant = 0;  ///< 0: unknown
   duration ttft_slo{};       ///< zero: the cluster's default
   duration tbt_slo{};
   std::shared_ptr<token_sink> sink;
 };
 
-/// What one HTTP request asks for. Made on an I/O thread, then owned by the gateway.
+/// The generations of one HTTP request. Made on an I/O thread, then owned by the gateway.
 struct client_request {
   std::string trace_id;  ///< the client's x-request-id, or ours
   time_point arrived;

@@ -51,7 +51,7 @@ result<void> cluster_core::join(const member_card& node, time_point now) {
   members_.emplace(node.id, member{node, {}});
   board_.joined(introduction_of(node), now);
   if (node.is_pool()) {
-    // What others hold already is offered to it, too: their snapshots name it.
+    // Blocks that other members hold already are offered to it, too: the members' snapshots name them.
     for (const auto& [id, m] : members_) {
       if (m.card.has_shard && !m.card.is_pool()) actions_.emplace_back(follow_shard{id});
     }

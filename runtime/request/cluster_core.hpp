@@ -33,12 +33,12 @@ struct member_card {
   std::string roles{};
   std::string host{};
 
-  /// It stores and does not compute: it keeps copies of what the others make.
+  /// It stores and does not compute: it keeps copies of other nodes' blocks.
   bool is_pool() const noexcept { return keeps_copies && workers.empty(); }
 };
 
-/// What to do, in order: answer a question, have a shard send a snapshot and what changes after it, have a
-/// node copy blocks, or note that a member was dropped, or a charge of whose end nobody told.
+/// Orders to the conductor: answer a question; have a shard send a snapshot and every change after it; have a
+/// node copy blocks; note that a member was dropped, or that a charge expired whose end no gateway reported.
 struct answer_question {
   schedule_core::ticket asked = 0;
   placement_msg where;
@@ -64,7 +64,7 @@ class cluster_core {
  public:
   cluster_core(const conductor_options& core, admission_queue_options queue, journal::sink journal = {});
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   std::vector<conductor_action> take_actions();
 
   // ---- members ----
@@ -84,7 +84,7 @@ class cluster_core {
 
   /// To be called twice a second: silent members, questions that wait, hot blocks, the journal.
   void tick(time_point now);
-  /// Nobody is answered any more.
+  /// No question is answered after it.
   void close();
 
   const conductor_core& scheduler() const noexcept { return scheduler_; }
@@ -95,16 +95,16 @@ class cluster_core {
  private:
   struct member {
     member_card card;
-    event_stream stream;  ///< what its shard announces
+    event_stream stream;  ///< the announcements of its shard
   };
 
   /// Forgets a member of which the core has dropped everything.
   void forget(node_id node, time_point now);
-  /// Each kind of end teaches what it shows: only an answer that came to its end tells how long answers take.
+  /// Only an answer that came to its own end teaches the scheduler how long answers take.
   void over(const request_event& e, time_point now);
   /// A worker whose device failed; its node stays.
   void drop_worker(node_id node, worker_id worker);
-  /// What the node learned of its links and its disk.
+  /// Takes over the prices that the node measured of its links and its disk.
   void learn_prices(const node_report& message);
   /// Tells the pool which of these blocks to copy.
   void offer(const block_event_batch& batch);
@@ -115,8 +115,8 @@ class cluster_core {
   std::unordered_map<node_id, member> members_;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave
   cluster_board board_;
-  request_counts totals_;   ///< of what gateways told; the core and the queue count the others
-  std::uint64_t gaps_ = 0;  ///< in what shards announced: resyncs that were needed
+  request_counts totals_;   ///< ends that gateways reported; the scheduler and the queue count the others
+  std::uint64_t gaps_ = 0;  ///< in the announcements of shards: resyncs that were needed
   std::vector<conductor_action> actions_;
 };
 

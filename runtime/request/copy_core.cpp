@@ -8,7 +8,7 @@ namespace {
 
 /// Blocks of one read: enough to fill a link, few enough to hold little while it is under way.
 constexpr std::size_t blocks_at_once = 32;
-/// Orders beyond that are dropped, oldest first: a copy that nobody made is a miss, and the newest blocks are
+/// Orders beyond that are dropped, oldest first: a missing copy is a cache miss, and the newest blocks are
 /// the likeliest to be used.
 constexpr std::size_t order_limit = 4096;
 

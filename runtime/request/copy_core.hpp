@@ -18,7 +18,7 @@
 
 namespace mooncaf {
 
-/// What is to be done, in order.
+/// Orders to the actor, in order.
 namespace copy_action {
 using claim_action::commit;
 using claim_action::pin;
@@ -39,7 +39,7 @@ class copy_core {
  public:
   explicit copy_core(node_id self) : ids_(self, request_issuer::pool_keeper) {}
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   copy_actions take_actions() { return std::exchange(actions_, {}); }
 
   void take(const keep_order& order);
@@ -53,7 +53,7 @@ class copy_core {
   /// Nothing is done any more.
   void close();
 
-  /// The owner at work, whose lease goes on.
+  /// The owner of the copy under way: the actor renews its lease.
   std::optional<std::uint64_t> at_work() const;
 
  private:
@@ -64,7 +64,7 @@ class copy_core {
   };
   bool is_at_work(std::uint64_t owner) const { return working_ && working_->claim.owner() == owner; }
   void next();
-  /// Frees what was not committed, and goes on with the next order.
+  /// Frees slots that were not committed, and goes on with the next order.
   void done();
 
   std::unordered_set<node_id> peers_;

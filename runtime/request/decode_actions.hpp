@@ -17,7 +17,7 @@ struct decode_part {
   std::shared_ptr<const decode_sequence> sequence;  ///< stays as it is until `step_ended`
 };
 
-/// What came of a part.
+/// The outcome of a part.
 struct decode_outcome {
   std::uint64_t owner = 0;
   token_msg token;
@@ -43,11 +43,11 @@ struct expect {
   std::uint64_t owner = 0;
   std::uint32_t transfers = 0;
 };
-/// Tell the shard that nobody writes the owner's slots any more.
+/// Tell the shard that no peer writes the owner's slots any more.
 struct confirm {
   std::uint64_t owner = 0;
 };
-/// Take room for its prompt on the device, and pass on to there what lands; or tell `no_room`.
+/// Take room for its prompt on the device, and pass pieces on to there as they land; or tell `no_room`.
 struct make_room {
   std::uint64_t owner = 0;
   std::uint32_t have_blocks = 0;  ///< that may go there at once
@@ -66,7 +66,7 @@ struct begin {
 struct compute {
   std::vector<decode_part> parts;
 };
-/// What a step chose for the requests of one gateway.
+/// The tokens that a step chose for the requests of one gateway.
 struct send_tokens {
   node_id gateway;
   token_batch tokens;
@@ -91,7 +91,7 @@ struct forget {
 };
 }  // namespace decode_action
 
-/// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
+/// Orders to the worker, in order; `attempt_failed` goes to the attempt's gateway.
 using decode_actions = std::vector<
     std::variant<decode_action::pin, decode_action::reserve, decode_action::receive, decode_action::expect,
                  decode_action::confirm, decode_action::commit, decode_action::make_room, decode_action::load,

@@ -8,7 +8,8 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto early_limit = std::chrono::seconds(30);  ///< a finished prefill whose job never comes
+constexpr auto early_limit =
+    std::chrono::seconds(30);  ///< limit for a finished prefill whose job never comes
 
 using namespace decode_action;
 using attempt_action::join;
@@ -173,7 +174,7 @@ void decode_attempts::take_fresh(attempt& a) {
 void decode_attempts::cancel(const attempt_id& id, time_point now) {
   const auto owner = id.owner();
   if (const auto* a = find(owner)) {
-    // Until it is handed over, a local prefill worker owns the blocks; what it sends later is released on
+    // Until the hand-over a local prefill worker owns the blocks; a hand-over that comes later is released on
     // arrival.
     if (a->local && !a->done) cancelled_early_[owner] = now;
     return end(owner);

@@ -30,7 +30,7 @@ struct join {
 };
 }  // namespace attempt_action
 
-/// What is to be done, in order: by the core `join`, all else by the worker.
+/// Orders, in order: the core carries out `join`, the worker all others.
 using attempt_actions = std::vector<
     std::variant<attempt_action::join, decode_action::pin, decode_action::reserve, decode_action::receive,
                  decode_action::expect, decode_action::confirm, decode_action::commit,
@@ -61,7 +61,7 @@ class decode_attempts {
   decode_attempts(node_id self, std::uint32_t block_tokens, std::size_t limit)
       : self_(self), block_tokens_(block_tokens), limit_(limit) {}
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   attempt_actions take_actions() { return std::exchange(actions_, {}); }
   /// Whether this job is new here, and wanted: it is neither known nor cancelled.
   bool wants(const attempt_id& id) const;
@@ -73,19 +73,20 @@ class decode_attempts {
   void pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held);
   /// @param fences  how often the data plane has fenced the prefill node until now.
   void reserved(std::uint64_t owner, std::span<const slot_index> slots, std::uint64_t fences);
-  /// The shard did not do what the attempt asked for.
+  /// The shard refused the order of the attempt.
   void refused(std::uint64_t owner, const error& why);
   void prefill_finished(const prefill_done& message, time_point now);
   /// @param complete  false: a slice was corrupt.
   void landed(std::uint64_t owner, bool complete);
   void cancel(const attempt_id& id, time_point now);
   void peer_lost(node_id peer);
-  /// Ends what the gateway has lost sight of. @returns what is not here, and what waits for its prompt.
+  /// Ends attempts that the gateway has lost sight of. @returns those of the call that are not here, and
+  /// those that wait for their prompt.
   roll_answer answer_roll(const roll_call& call, time_point now);
   /// The answer to `stop_prefill`: whether it wrote its last.
   void prefill_stopped(const attempt_id& id, bool stopped);
   void fenced(std::uint64_t owner) { actions_.emplace_back(decode_action::confirm{owner}); }
-  /// Gives up what never came. @returns owners whose leases go on.
+  /// Gives up attempts whose job or target never came. @returns owners whose leases go on.
   std::vector<std::uint64_t> sweep(time_point now);
 
   // ---- the core's own ----

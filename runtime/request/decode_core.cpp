@@ -114,8 +114,8 @@ void decode_core::take_room(std::uint64_t owner, std::uint32_t have_blocks) {
   actions_.emplace_back(make_room{owner, have_blocks, {slots.begin(), slots.end()}});
 }
 
-/// Prompts are not brought there at the cost of running answers: what those need would leave, and come back
-/// with each step.
+/// Prompts are not brought to the device at the cost of running answers: blocks that the answers need would
+/// leave the device, and come back with each step.
 bool decode_core::fits_on_device(const answer& newcomer) const {
   if (options_.device_blocks == 0) return false;
   const auto blocks_for = [&](std::uint64_t tokens) {

@@ -46,7 +46,7 @@ class decode_core {
   /// @param steps  how long a step takes, as calibrated.
   decode_core(node_id self, decode_core_options options, decode_model steps);
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   decode_actions take_actions() { return std::exchange(actions_, {}); }
   /// Whether this job is new here, and wanted: it is neither known nor cancelled.
   bool wants(const attempt_id& id) const { return attempts_.wants(id); }
@@ -59,7 +59,7 @@ class decode_core {
   void pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held, time_point now);
   /// The answer to `reserve`, whether for the prompt or for one more block.
   void reserved(std::uint64_t owner, std::span<const slot_index> slots, time_point now);
-  /// The shard did not do what the attempt asked for.
+  /// The shard refused the order of the attempt.
   void refused(std::uint64_t owner, const error& why, time_point now);
   void prefill_finished(const prefill_done& message, time_point now);
   void landed(std::uint64_t owner, bool complete, time_point now);
@@ -84,7 +84,7 @@ class decode_core {
   std::size_t size() const noexcept { return attempts_.attempts().size(); }
 
  private:
-  /// What decoding needs of an attempt; `decode_attempts` has the rest.
+  /// State of an answer that is being decoded; `decode_attempts` has the rest of its attempt.
   struct answer {
     node_id gateway;
     decode_entry entry;
@@ -99,7 +99,7 @@ class decode_core {
 
   /// After every event: brings the batch up to date, and begins a step if the device is free.
   void settle(time_point now);
-  /// Does what `decode_attempts` wants of the core, and passes on what it wants of the worker.
+  /// Carries out the orders of `decode_attempts` to the core, and passes on its orders to the worker.
   void pass_on(time_point now);
   void pass(attempt_action::join& order, time_point now);
   void pass(decode_action::receive& order, time_point now);
@@ -116,7 +116,7 @@ class decode_core {
   void step(time_point now);
   bool has_room(std::uint64_t owner, const decode_sequence& sequence);
   void not_grown(std::uint64_t owner, const error& why);
-  /// @returns what to tell of it.
+  /// @returns the tokens to send.
   token_run extend(std::uint64_t owner, answer& of, const decode_outcome& outcome);
 
   decode_core_options options_;
@@ -126,7 +126,7 @@ class decode_core {
   std::unordered_map<std::uint64_t, answer> answers_;  ///< by owner; those that `decode_attempts` has
   bool computing_ = false;
   std::uint64_t context_tokens_ = 0;  ///< of the step at work
-  worker_load latest_;                ///< what it says of the latest step
+  worker_load latest_;                ///< report of the latest step
   decode_actions actions_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace mooncaf {
 
-/// Changes only between steps: what a step reads of it stays where it is.
+/// Changes only between steps: a step reads tokens that stay where they are.
 /// @thread  Owned by the decode core; an executor reads it during a step.
 class decode_sequence {
  public:

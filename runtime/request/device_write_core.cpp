@@ -36,7 +36,7 @@ void device_write_core::go_on() {
 }
 
 void device_write_core::looked(std::uint32_t held) {
-  // What memory or the disk has is not sent again.
+  // Blocks that memory or the disk has are not sent again.
   const auto all = static_cast<std::uint32_t>(chain_->chain.size());
   held_ = std::min(held, all);
   if (held_ == all) return done(all);

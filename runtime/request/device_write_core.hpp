@@ -23,7 +23,7 @@
 namespace mooncaf {
 
 namespace write_action {
-/// Ask the shard what it holds of these; tell `looked` or `refused`.
+/// Ask the shard which of these blocks it holds; tell `looked` or `refused`.
 struct look {
   block_keys_t keys;
 };
@@ -43,14 +43,14 @@ struct flushed {
 };
 }  // namespace write_action
 
-/// What is to be done, in order.
+/// Orders to the actor, in order.
 using write_actions = std::vector<
     std::variant<write_action::look, write_action::reserve, write_action::copy, write_action::commit,
                  write_action::release, write_action::rest, write_action::flushed>>;
 
 /// The device's blocks, as `device_kv` has them.
 struct unwritten_blocks {
-  /// The next chain to write; `all`: of all that memory lacks, not only of what is due.
+  /// The next chain to write; `all`: of all blocks that memory lacks, not only of those that are due.
   std::function<std::optional<kv_residency::write>(bool all)> next;
   /// The first `count` of the chain are in memory, the others are not.
   std::function<void(std::uint64_t id, std::uint32_t count)> wrote;
@@ -61,7 +61,7 @@ class device_write_core {
  public:
   explicit device_write_core(unwritten_blocks device) : device_(std::move(device)) {}
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   write_actions take_actions() { return std::exchange(actions_, {}); }
 
   /// There may be something to write, or room for it.
@@ -71,7 +71,7 @@ class device_write_core {
   /// @param held  leading blocks of the chain that memory or the disk has.
   void looked(std::uint32_t held);
   void reserved(std::span<const slot_index> slots);
-  /// The shard did not do what it was asked for.
+  /// The shard refused the order.
   void refused() { done(held_); }
   /// @param checksums      of the leading blocks that were copied.
   /// @param device_failed  it gives nothing any more; its workers say so and end.
@@ -86,7 +86,7 @@ class device_write_core {
   unwritten_blocks device_;
   std::optional<kv_residency::write> chain_;  ///< at work
   std::uint32_t held_ = 0;                    ///< leading blocks of it that memory has
-  std::vector<slot_index> slots_;             ///< for those behind
+  std::vector<slot_index> slots_;             ///< for the parts behind it
   bool resting_ = false;
   bool failed_ = false;  ///< the device did
   bool flushing_ = false;

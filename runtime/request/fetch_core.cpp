@@ -6,17 +6,17 @@ namespace mooncaf {
 
 namespace {
 
-/// What a node beside the source may spend on its SSD for a fetch: nothing, blocks of its memory alone help.
+/// A node beside the source may spend no time on its SSD for a fetch: only blocks in its memory help.
 constexpr std::int64_t memory_alone_ns = 1;
 
-/// Leaves of `held` the blocks that the plan has slots for: those behind the ones that are here already.
+/// Cuts `held` to the blocks that the plan has slots for: the blocks behind those that are here already.
 void keep_wanted(remote_blocks& held, const fetch_plan& plan) {
   auto& blocks = held.blocks;
   blocks.resize(std::min(blocks.size(), plan.skip + plan.slots.size()));
   blocks.erase(blocks.begin(), blocks.begin() + std::min<std::ptrdiff_t>(plan.skip, std::ssize(blocks)));
 }
 
-/// Leaves of `held` the leading blocks that are to the byte what the source has: blocks of one prefix that
+/// Cuts `held` to the leading blocks that equal the source's byte for byte: blocks of one prefix that
 /// different devices computed may differ in a last digit, and then in their checksums.
 void keep_equal(remote_blocks& held, const remote_blocks& source) {
   const auto equal = [](const remote_block& a, const remote_block& b) {
@@ -141,6 +141,8 @@ void fetch_core::go_on(work& w) {
   if (w.pieces.under_way() == 0) finish(w);
 }
 
+/// A block in one piece is verified as it comes, with its own checksum. Of layers, and of blocks that lie in
+/// pieces, there is none: `verify` follows when all is here.
 void fetch_core::read(work& w, const piece_book::share& share) {
   const auto& layout = options_.layout;
   const auto& there = w.held.at(share.from);

@@ -40,9 +40,9 @@ struct pin {
   node_id node;
   std::uint64_t reader = 0;
   block_keys_t keys;
-  std::int64_t worth_ns = 0;  ///< what its SSD may take; 0: any time
+  std::int64_t worth_ns = 0;  ///< limit for reads of its SSD; 0: none
 };
-/// The reader needs its pins at `node` no more, nor those that it may still get there.
+/// The reader gives up its pins at `node`, those too that are still being made.
 struct release {
   node_id node;
   std::uint64_t reader = 0;
@@ -66,7 +66,7 @@ struct read {
   std::uint32_t first_layer = 0, layers = 0;  ///< of a fetch by layers
   std::vector<part> blocks;
 };
-/// Nobody wants this read any more; `ended` follows all the same.
+/// The read is not wanted any more; `ended` follows all the same.
 struct cancel {
   std::uint64_t id = 0;
 };
@@ -74,7 +74,7 @@ struct cancel {
 struct give_up {
   fetch_ticket fetch = 0;
 };
-/// Compare the checksums of what is in these slots, in order; tell `verified`.
+/// Compare the content of these slots with the checksums, in order; tell `verified`.
 struct verify {
   fetch_ticket fetch = 0;
   std::vector<slot_index> slots;
@@ -85,11 +85,11 @@ struct verify {
 struct answer {
   fetch_ticket fetch = 0;
   remote_blocks got;
-  error failure;  ///< code none: it did what could be done
+  error failure;  ///< code none: the fetch brought all that could be had
 };
 }  // namespace fetch_action
 
-/// What is to be done, in order.
+/// Orders to the actor, in order.
 using fetch_actions = std::vector<
     std::variant<fetch_action::pin, fetch_action::release, fetch_action::read, fetch_action::cancel,
                  fetch_action::give_up, fetch_action::verify, fetch_action::answer>>;
@@ -113,7 +113,7 @@ class fetch_core {
  public:
   explicit fetch_core(fetch_options options) : options_(std::move(options)) {}
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   fetch_actions take_actions() { return std::exchange(actions_, {}); }
 
   // ---- events ----
@@ -126,10 +126,10 @@ class fetch_core {
   void not_pinned(fetch_ticket ticket, node_id node, const error& why);
   /// @param failure  code none: the bytes are here.
   void ended(std::uint64_t read, const error& failure);
-  /// The fetch of this attempt ends now, with what arrived. Its reads are cancelled and waited for; a source
-  /// that has not pinned yet, which may read its SSD for seconds, is not.
+  /// The fetch of this attempt ends now, with the blocks that arrived. Its reads are cancelled and waited
+  /// for; a source that has not pinned yet, which may read its SSD for seconds, is not.
   void stop(const attempt_id& id);
-  /// @param good  leading slots that hold what they should.
+  /// @param good  leading slots whose content is right.
   void verified(fetch_ticket ticket, std::uint32_t good);
 
   /// Fetches that are not answered yet.
@@ -159,7 +159,7 @@ class fetch_core {
   /// The source has pinned these.
   void begin(work& w, remote_blocks held, time_point now);
   void add_sender(work& w, node_id node, remote_blocks held);
-  /// Begins what may be under way; ends the fetch when nothing is and nothing more will be.
+  /// Begins as many reads as may be under way; ends the fetch when none is and none will follow.
   void go_on(work& w);
   void read(work& w, const piece_book::share& share);
   /// Nothing can arrive any more.

@@ -25,14 +25,14 @@ constexpr auto roll_interval = std::chrono::seconds(2);
 /// As `placing_limit` where no worker has ever been: nothing restarts that a request could wait for.
 constexpr auto first_worker_limit = std::chrono::seconds(1);
 
-/// What a client is told when attempt after attempt failed: that it may come again, unless memory or queues
+/// The error that a client gets when attempt after attempt failed: it may come again, unless memory or queues
 /// are full, which it has to know.
 error gave_up(std::uint32_t attempts, const error& last) {
   if (last.code == ec::overloaded || last.code == ec::out_of_space) return last;
   return {ec::unavailable, std::to_string(attempts) + " attempts failed, the last with: " + to_string(last)};
 }
 
-/// Whole seconds, since that is what the header holds; at least one.
+/// Whole seconds, since the header holds nothing finer; at least one.
 std::chrono::seconds retry_after_of(std::int64_t ns) {
   return std::max(std::chrono::ceil<std::chrono::seconds>(duration{ns}), std::chrono::seconds(1));
 }
@@ -147,7 +147,7 @@ void gateway_core::answered(const attempt_id& id, const placement_msg& where, ti
 }
 
 void gateway_core::unanswered(const attempt_id& id, const error& why, time_point now) {
-  // A late answer is dropped, and what it would have charged with it.
+  // A late answer is dropped, and the conductor is told to release its charge.
   give_back(id, request_stage::cancelled);
   const auto request = find(id);
   if (!request || !request->scheduling) return;
@@ -362,14 +362,15 @@ void gateway_core::rolled(worker_id worker, const roll_answer& answer, time_poin
 void gateway_core::stands_still(worker_id worker, const attempt_id& id, bool unknown, time_point now) {
   const auto request = find(id);
   if (!request || !request->dispatched) return;
-  // Who asked before the latest word came asks again.
+  // A question that left before the latest news is asked again.
   if (request->heard >= request->called) return;
   const bool decode = worker == request->placed->decode;
   request->stands[decode] = true;
-  // A prefill worker forgets what it has handed over. Else its end may be on the way over the other one's
-  // link, so that once is none.
+  // A prefill worker forgets an attempt that it has handed over. A decode worker's last words may still be on
+  // their way over another link, so one miss is not believed.
   const bool gone = unknown && (decode || !request->prefilled) && std::exchange(request->missed, true);
-  // Each waits for the other, or for who has ended it; and what they say to each other had time to arrive.
+  // Each worker waits for the other, or for one that has ended the attempt; and messages between them had
+  // time to arrive.
   constexpr std::array both{true, true};
   const bool stuck = request->stands == both && request->stood == both;
   if (!gone && !stuck) return;
@@ -391,8 +392,8 @@ void gateway_core::peer_down(node_id peer, time_point now) {
     if (prefill || request->placed->decode_node == peer) hit.push_back(request);
   }
   for (const auto& request : hit) {
-    // The lost one, too: the link may have been renewed before anybody here heard that it had broken, and the
-    // job may have gone over the new one, where nobody else would end it.
+    // The lost worker is told to stop, too: the link may have been renewed before this node heard of the
+    // break, and the job may have left over the new link, where only this order ends it.
     stop_workers(request);
     if (++request->losses >= loss_limit) {
       give_up_lost(request, now);

@@ -52,7 +52,8 @@ struct stop_order {
   worker_role role = worker_role::prefill;
 };
 
-/// Compares with a worker what it and the gateway are at. It has to reach the worker after all orders before.
+/// Compares the attempts of a worker with those of the gateway. The roll must reach the worker after all
+/// orders before it.
 struct worker_roll {
   worker_id worker;
   roll_call call;
@@ -66,7 +67,7 @@ struct worker_roll {
 ///   worker_roll    ask the worker, and tell `rolled` what it answers
 using gateway_action = std::variant<schedule_job, request_event, work_order, stop_order, worker_roll>;
 
-/// Who measures. Called in the middle of things: must not call back.
+/// Receives measurements. It is called while the core changes, so it must not call back.
 class gateway_observer {
  public:
   virtual ~gateway_observer() = default;
@@ -89,13 +90,13 @@ class gateway_core {
   gateway_core(node_id self, block_key root, const kv_layout& layout, const gateway_limits& limits,
                gateway_observer& observer);
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   std::vector<gateway_action> take_actions() { return std::exchange(actions_, {}); }
 
   // ---- clients ----
   /// Takes the request's generations.
   void submit(const client_request_ptr& client, time_point now);
-  /// Nobody reads the answers any more.
+  /// The client is gone: its answers are not read any more.
   void client_gone(const client_request_ptr& client, time_point now);
   /// Every client is told that there will be no answer.
   void close();
@@ -109,12 +110,12 @@ class gateway_core {
   // ---- workers ----
   /// These workers of a node can be reached from now on, and no others of it.
   void peer_up(node_id peer, std::vector<worker_id> workers, time_point now);
-  /// The node is gone, with what ran there.
+  /// The node is gone, and its workers with it.
   void peer_down(node_id peer, time_point now);
   void first(const first_token& message, time_point now);
   void tokens(const token_run& run, time_point now);
   void attempt_over(const attempt_failed& message, time_point now);
-  /// What a worker cannot go on with by itself.
+  /// Attempts that a worker cannot go on with by itself.
   void rolled(worker_id worker, const roll_answer& answer, time_point now);
 
   /// Deadlines, and requests that wait for a place.
@@ -156,7 +157,8 @@ class gateway_core {
   static bool scores_prompt(const live& request) {
     return request.what.sampling.prompt_logprobs >= 0 && request.output.empty();
   }
-  /// Whether the next attempt has to compute all of the prompt: of what a cache holds there are no outputs.
+  /// Whether the next attempt has to compute all of the prompt: cached blocks come without the outputs that
+  /// the client wants.
   static bool computes_prompt(const live& request) {
     return scores_prompt(request) || request.what.sampling.pooling == pooling_kind::mean;
   }
@@ -175,7 +177,7 @@ class gateway_core {
   void call_roll(const std::vector<worker_id>& workers, time_point now);
   /// The worker waits for the other one with this attempt, or does not know it.
   void stands_still(worker_id worker, const attempt_id& id, bool unknown, time_point now);
-  /// Too many died with it: it may be what kills them.
+  /// So many workers died with the request that the request itself may be the cause.
   void give_up_lost(const live_ptr& request, time_point now);
   void stop_workers(const live_ptr& request);
   void stop_decode(const live_ptr& request);

@@ -70,7 +70,7 @@ struct give_up {
 };
 }  // namespace membership_action
 
-/// What is to be done, in order.
+/// Orders to the actor, in order.
 using membership_actions =
     std::vector<std::variant<membership_action::dial, membership_action::found, membership_action::join,
                              membership_action::follow, membership_action::meet, membership_action::part,
@@ -84,7 +84,7 @@ class membership_core {
   /// @param conductor  else: where it answers, or nothing if this node shall have none.
   membership_core(introduction_ptr self, bool conducts, std::optional<host_port> conductor);
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   membership_actions take_actions() { return std::exchange(actions_, {}); }
 
   // ---- events ----

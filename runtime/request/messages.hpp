@@ -34,8 +34,8 @@ struct attempt_id {
   request_id request;
   std::uint32_t attempt = 0;
 
-  /// Who reserves and pins in a shard on behalf of this attempt: on its own nodes, and as a reader of another
-  /// node.
+  /// The owner of reservations and pins of this attempt in shards: of its own nodes, and as a reader of
+  /// another node.
   std::uint64_t owner() const noexcept { return request.value * 128 + attempt % 64 * 2; }
   std::uint64_t reader() const noexcept { return owner() + 1; }
   friend bool operator==(const attempt_id&, const attempt_id&) = default;
@@ -78,10 +78,10 @@ struct schedule_job {
   std::int64_t ttft_slo_ns = 0;     ///< 0: the cluster's default
   std::int64_t tbt_slo_ns = 0;
   std::int64_t age_ns = 0;  ///< since the client's request came: clocks of nodes differ, their speed does not
-  std::uint64_t tenant = 0;      ///< whose it is, for how long its answer will be; 0: unknown
+  std::uint64_t tenant = 0;      ///< the tenant, whose answers tell how long this one may be; 0: unknown
   bool resumed = false;          ///< the client has tokens of it: it is never refused
   std::vector<worker_id> avoid;  ///< decode workers of this request's failed attempts: others first
-  node_id gateway;               ///< who asks: what it was charged for ends with it
+  node_id gateway;               ///< the asker: its charges end with its membership
 };
 
 /// Where a request runs and what it may reuse; or why it is refused.
@@ -98,7 +98,7 @@ struct placement_msg {
   node_id source;                   ///< holder of a longer prefix that is worth fetching; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
   storage_tier source_tier = storage_tier::dram;
-  std::vector<prefix_holder> beside;  ///< who sends parts of it while the source sends others
+  std::vector<prefix_holder> beside;  ///< other senders of the prefix, at the same time as the source
   std::int64_t predicted_ttft_ns = 0;
   std::int64_t predicted_tbt_ns = 0;
   bool check_at_decode = false;  ///< the decode worker refuses it if it would miss its TBT SLO by then
@@ -168,13 +168,13 @@ struct standing {
 /// An attempt at an answer, as both of its workers get it (generate_job adds how they reach each other).
 struct work_order {
   attempt_id id;
-  std::vector<std::int32_t> tokens;  ///< prompt, then what earlier attempts generated
+  std::vector<std::int32_t> tokens;  ///< prompt, then the tokens of earlier attempts
   std::uint32_t prompt_tokens = 0;   ///< how many of `tokens` are the client's prompt
   block_keys_t keys;                 ///< full blocks of `tokens`
   block_key root;                    ///< parent of the first block: model, layout and tenant salt
   sampling_params sampling;
   std::uint8_t priority = 1;
-  std::int64_t ttft_slo_ns = 0;  ///< what is left of it when the job leaves the gateway
+  std::int64_t ttft_slo_ns = 0;  ///< rest of the SLO when the job leaves the gateway
   std::int64_t tbt_slo_ns = 0;
   std::int64_t age_ns = 0;  ///< since the client's request came, when the job leaves the gateway
   placement_msg placement;
@@ -254,7 +254,7 @@ struct roll_call {
   std::vector<attempt_id> live;
 };
 
-/// The answer: what the worker cannot go on with by itself.
+/// The answer: attempts that the worker cannot go on with by itself.
 struct roll_answer {
   std::vector<attempt_id> unknown;  ///< in the call, and not here
   std::vector<attempt_id> waiting;  ///< here, and nothing happens before the other worker does something
@@ -262,15 +262,15 @@ struct roll_answer {
 
 // ---- blocks -------------------------------------------------------------------------------------------
 
-/// Names a reserved slot: what it holds from now on, for everyone.
+/// Publishes a reserved slot under the name of the block in it.
 struct commit_item {
   slot_index slot = 0;
   block_name name;
   std::uint64_t checksum = 0;
 };
 
-/// What a shard holds of some keys, leading blocks, and what reading its disk costs at this moment:
-/// disk_wait_ns + blocks · disk_block_ns.
+/// The leading blocks of some keys that a shard holds, and the present cost of reading its disk: disk_wait_ns
+/// + blocks · disk_block_ns.
 struct prefix_view {
   std::uint32_t dram_blocks = 0;
   std::uint32_t held_blocks = 0;  ///< … in memory or on disk
@@ -303,7 +303,7 @@ struct fetch_plan {
   std::uint32_t skip = 0;         ///< leading blocks that are here already
   std::vector<slot_index> slots;  ///< local slots for the others
   std::int64_t worth_ns = 0;      ///< a fetch that is expected to take longer is not begun; 0: any time
-  /// Who has leading blocks of it in memory, too: parts may come from there. It is done without them as well.
+  /// Other nodes with leading blocks of it in memory: parts may come from there, and need not.
   std::vector<prefix_holder> beside;
 };
 

@@ -5,7 +5,7 @@
 namespace mooncaf {
 
 std::optional<piece_book::share> piece_book::next() {
-  // A piece that failed comes first: what arrives behind a gap is of no use.
+  // A piece that failed comes first: blocks behind a gap are of no use.
   const auto piece = again_.empty() ? asked_ : *again_.begin();
   if (piece >= end_) return std::nullopt;
   sender* best = nullptr;

@@ -15,9 +15,9 @@
 
 namespace mooncaf {
 
-/// Pieces are numbered in the order in which they are wanted. A sender has a leading run of them, since what
-/// it has is a prefix. Once no sender is left that has a certain piece, that piece and all behind it will
-/// not come: what follows a gap is no prefix.
+/// Pieces are numbered in the order in which they are wanted. A sender has a leading run of them, since it
+/// holds a prefix. Once no sender is left that has a certain piece, that piece and all behind it will not
+/// come: blocks behind a gap are no prefix.
 /// @thread  not synchronised  @cost O(senders) a piece
 class piece_book {
  public:

@@ -9,12 +9,12 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto early_limit = std::chrono::seconds(30);  ///< a target whose job never comes
+constexpr auto early_limit = std::chrono::seconds(30);  ///< limit for a target whose job never comes
 
 using namespace prefill_action;
 
-/// Leading blocks that need not be computed. The last token always is: its logits are what the client waits
-/// for; and all of them if their outputs are wanted, too.
+/// Leading blocks that need not be computed. The last token always is, since its logits make the first token
+/// of the answer; with outputs of the prompt wanted, all tokens are.
 std::uint32_t reusable_blocks(const work_order& job, std::uint32_t block_tokens) {
   if (job.sampling.prompt_logprobs >= 0 || job.sampling.pooling == pooling_kind::mean) return 0;
   return static_cast<std::uint32_t>((job.tokens.size() - 1) / block_tokens);
@@ -138,7 +138,7 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
   part.tokens = chunk.tokens;
   if (chunk.start == a.stats.cached_tokens) part.reused = chunk.start;
   part.last = chunk.start + chunk.tokens == a.prompt_tokens;
-  // A prefix that still comes in is not verified: nobody else may find it by its keys.
+  // A prefix that still comes in is not verified: other requests may not find it by its keys.
   part.named_blocks = a.early ? a.claim.have() : static_cast<std::uint32_t>(a.claim.checksums().size());
   part.streams = a.streams && options_.layerwise && !a.early;
   part.stays = !a.remote && !a.early;
@@ -156,7 +156,8 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
 void prefill_core::step_ended(std::vector<prefill_outcome> outcomes, duration took, const error& failure,
                               time_point now) {
   computing_ = false;
-  // Of a batch nobody knows whose time it was; and one that waited for layers tells nothing of computing.
+  // A batch does not tell the time of each of its requests; and a pass that waited for layers tells nothing
+  // of computing.
   if (failure.code == ec::none && outcomes.size() == 1 && !step_waits_)
     computing_model_.observe(outcomes[0].tokens, outcomes[0].start, took);
   std::uint64_t tokens = 0;
@@ -170,7 +171,7 @@ void prefill_core::step_ended(std::vector<prefill_outcome> outcomes, duration to
 
 void prefill_core::part_ended(prefill_outcome&& outcome, duration took, const error& failure,
                               time_point now) {
-  auto& a = attempts_.at(outcome.owner);  // who is busy is not forgotten
+  auto& a = attempts_.at(outcome.owner);  // an attempt in a step is not forgotten
   a.busy = false;
   if (a.over) return end(outcome.owner);
   if (failure.code != ec::none) {

@@ -45,16 +45,17 @@ struct prefill_part {
   std::uint32_t start = 0, tokens = 0;  ///< positions [start, start + tokens)
   std::uint32_t reused = 0;             ///< positions before it that were not computed here
   bool last = false;                    ///< ends the prompt: a token is to be chosen
-  std::uint32_t named_blocks = 0;    ///< leading full blocks whose content is verified: others may find them
-  bool streams = false;              ///< its KV leaves as layers are computed
-  bool stays = false;                ///< its KV never leaves this process
+  std::uint32_t named_blocks =
+      0;                 ///< leading full blocks whose content is verified: other requests may find them
+  bool streams = false;  ///< its KV leaves as layers are computed
+  bool stays = false;    ///< its KV never leaves this process
   std::optional<duration> patience;  ///< layers before it still come in: each is waited for so long
   std::uint32_t scored = 0;          ///< leading positions whose next token's log-probability is wanted
   bool pools = false;                ///< its hidden states are wanted
   std::vector<double> pooled;        ///< … added to these, of the parts before it
 };
 
-/// What came of a part. Of a step that failed only the first two lines count.
+/// The outcome of a part. Of a step that failed only the first two lines count.
 struct prefill_outcome {
   std::uint64_t owner = 0;
   std::uint32_t start = 0, tokens = 0;
@@ -68,7 +69,7 @@ struct prefill_outcome {
 };
 
 namespace prefill_action {
-/// Ask the shard what it holds of these; tell `looked` or `refused`.
+/// Ask the shard which of these blocks it holds; tell `looked` or `refused`.
 struct look {
   std::uint64_t owner = 0;
   block_keys_t keys;
@@ -88,7 +89,8 @@ struct remind {
   std::uint64_t owner = 0;
   duration after{};
 };
-/// The fetch ends with what it has; `fetched` follows. A step that waits for its layers waits no longer.
+/// The fetch ends with the blocks that it has; `fetched` follows. A step that waits for its layers waits no
+/// longer.
 struct stop_fetch {
   attempt_id id;
 };
@@ -146,14 +148,14 @@ struct stop_decode {
 struct withdraw {
   std::uint64_t owner = 0;
 };
-/// Nothing is known of it any more; always its last action. Who asked to stop it is answered.
+/// The attempt is forgotten; always its last action. Cancels that wait for it are answered.
 struct forget {
   std::uint64_t owner = 0;
   bool fenced = true;  ///< nothing of it can be written at decode; false: decode has to shut this node out
 };
 }  // namespace prefill_action
 
-/// What is to be done, in order; `first_token` and `attempt_failed` go to the attempt's gateway.
+/// Orders to the worker, in order; `first_token` and `attempt_failed` go to the attempt's gateway.
 using prefill_actions =
     std::vector<std::variant<prefill_action::look, prefill_action::pin, prefill_action::reserve,
                              prefill_action::fetch, prefill_action::remind, prefill_action::stop_fetch,
@@ -191,7 +193,7 @@ class prefill_core {
     attempt_id id;
     node_id gateway;
     placement_msg placement;
-    std::uint32_t prompt_tokens = 0;  ///< with what earlier attempts generated
+    std::uint32_t prompt_tokens = 0;  ///< with the tokens of earlier attempts
     std::uint32_t scored_tokens = 0;  ///< leading ones whose log-probabilities are wanted; 0: none
     pooling_kind pooling = pooling_kind::none;
     std::uint32_t reusable = 0;  ///< leading blocks that need not be computed
@@ -199,9 +201,9 @@ class prefill_core {
     std::uint8_t priority = 1;
     time_point arrived, asked, deadline;  ///< the job here, the request at its gateway, its first token
     phase at = phase::looking;
-    load_plan plan;         ///< what is loaded, and what that may take
+    load_plan plan;         ///< the blocks that are loaded, and the time that this may take
     time_point load_began;  ///< of the stage at work: SSD, then the other node
-    block_claim claim;      ///< what it holds here, and fetches
+    block_claim claim;      ///< its blocks here, and those that it fetches
     layer_arrival arrival;
     std::uint32_t on_disk_until = 0;  ///< leading blocks that are in memory or on disk
     std::uint32_t coming = 0;         ///< blocks of the load at work, or of the last one
@@ -213,7 +215,7 @@ class prefill_core {
     std::uint32_t computed = 0;                              ///< positions [0, computed) are in the blocks
     std::uint32_t on_device = 0;  ///< … the last of them in the device's alone, until its first pass
     prefill_stats stats;
-    first_token first;           ///< what its gateway is told, as far as it is computed
+    first_token first;           ///< outputs of the prompt for its gateway, as far as they are computed
     std::vector<double> pooled;  ///< hidden states, as far as they are computed
     bool streams = false;        ///< a stream was opened
     bool aimed = false;          ///< … and knows where to
@@ -225,7 +227,7 @@ class prefill_core {
 
   prefill_core(node_id self, prefill_core_options options, prefill_model computing);
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   prefill_actions take_actions() { return std::exchange(actions_, {}); }
   /// Whether this job is new here, and wanted: it is neither known nor cancelled.
   bool wants(const attempt_id& id) const;
@@ -239,10 +241,10 @@ class prefill_core {
   void pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held);
   void not_pinned(std::uint64_t owner, std::uint32_t turn, const error& why);
   void reserved(std::uint64_t owner, std::span<const slot_index> slots, time_point now);
-  /// The shard did not do what the attempt asked for.
+  /// The shard refused the order of the attempt.
   void refused(std::uint64_t owner, const error& why);
   void fetched(std::uint64_t owner, const remote_blocks& got, time_point now);
-  /// So many leading layers of what is fetched are in.
+  /// So many leading layers of the fetched blocks are in.
   void layers_in(std::uint64_t owner, std::uint32_t layers, time_point now);
   void waited(std::uint64_t owner, time_point now);
   /// @param took  the whole step. @param failure  code none: all of it was computed.
@@ -254,13 +256,14 @@ class prefill_core {
   /// @returns whether it was not here, so that nothing of it can be written anywhere; else `forget` says so.
   bool cancel(const attempt_id& id, time_point now);
   void peer_lost(node_id peer);
-  /// Ends what the gateway has lost sight of. @returns what is not here, and what waits for where to write.
+  /// Ends attempts that the gateway has lost sight of. @returns those of the call that are not here, and
+  /// those that wait for the slots to write to.
   roll_answer answer_roll(const roll_call& call);
-  /// Gives up what never came. @returns owners whose leases go on.
+  /// Gives up attempts whose job or target never came. @returns owners whose leases go on.
   std::vector<std::uint64_t> sweep(time_point now);
   void fail(std::uint64_t owner, error cause, bool retriable);
-  /// Nothing is computed here any more: what still has to be is given back, now and whenever it comes; what
-  /// is computed goes on to decode. A step at work ends as ever.
+  /// Nothing is computed here any more: attempts that still need it are given back, now and whenever they
+  /// come; computed ones go on to decode. A step at work ends as ever.
   void device_lost(error why);
 
   /// Null if it is not here.
@@ -270,14 +273,14 @@ class prefill_core {
   worker_load load() const;
 
  private:
-  // What is reused (prefill_loading.cpp).
+  // The reused prefix (prefill_loading.cpp).
   void weigh(attempt& a, const prefix_view& here, time_point now);
   void pin(attempt& a, std::uint32_t from_ssd, time_point now);
   void fetch(attempt& a, time_point now);
   void adopt_from_device(attempt& a);
   /// Loads the blocks behind those that are here, up to `until`.
   void load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now);
-  /// What it loaded came otherwise, or not in time: it pins anew what is here.
+  /// The load went wrong, or took too long: the attempt pins anew the blocks that are here.
   void pin_again(attempt& a, std::uint32_t from_ssd, time_point now);
   std::uint32_t adopt(attempt& a, const remote_blocks& got);
   /// Whether nothing is being computed and nothing waits to be.
@@ -288,8 +291,8 @@ class prefill_core {
   /// Ends loading if its time is over.
   void maybe_stop(attempt& a, time_point now);
   void stop_loading(const attempt& a);
-  /// Stops whom the idle device does not wait for, and begins with the most urgent whose layers come in fast
-  /// enough.
+  /// Stops loads that the idle device does not wait for, and begins with the most urgent request whose layers
+  /// come in fast enough.
   void use_idle_device(time_point now);
   duration first_pass(const attempt& a) const;
   void begin_early(attempt& a, time_point now);
@@ -301,7 +304,7 @@ class prefill_core {
     return blocks * options_.batch.block_tokens;
   }
   void enqueue(attempt& a, time_point now);
-  /// What is left of it to compute.
+  /// Tokens that are left to compute.
   void queue(const attempt& a);
   /// @param sure  leading positions that may leave.
   void open_stream(attempt& a, std::uint32_t sure);

@@ -1,5 +1,5 @@
-// What a prefill worker does before it computes: it looks what there is of the prompt, weighs loading against
-// computing, and loads.
+// A prefill worker before it computes: it looks which blocks of the prompt there are, weighs loading them
+// against computing, and loads.
 
 #include <algorithm>
 #include <tuple>
@@ -13,7 +13,7 @@ void prefill_core::looked(std::uint64_t owner, const prefix_view& here, time_poi
 }
 
 void prefill_core::weigh(attempt& a, const prefix_view& here, time_point now) {
-  // One walk: what the device has, what memory has, what the disk or another node has, and the rest.
+  // One walk over the prompt: blocks on the device, in memory, on the disk or another node, and the rest.
   const auto& where = a.placement;
   load_question q;
   if (options_.on_device) q.device_blocks = options_.on_device(a.claim.reusable_keys());
@@ -82,8 +82,8 @@ void prefill_core::fetch(attempt& a, time_point now) {
   load(a, source, there, options_.link(source, there - a.claim.have(), now), now);
 }
 
-/// What only the device holds behind the blocks that are here. Their slots get nothing, unless KV goes to
-/// another node: then the first pass writes them, too, and what it wrote leaves with what it makes.
+/// Blocks behind those in memory that only the device holds. Their slots stay empty, unless KV goes to
+/// another node: then the first pass writes them, too, and they leave with the blocks that it makes.
 void prefill_core::adopt_from_device(attempt& a) {
   if (!options_.keep_on_device) return;
   const auto have = a.computed / options_.batch.block_tokens;
@@ -163,7 +163,7 @@ void prefill_core::maybe_stop(attempt& a, time_point now) {
   if (a.over || a.early || tokens == 0) return;
   if (!prefetch_.ends(tokens, now - a.load_began, idle())) return;
   if (a.at != phase::pinning && !a.from_disk) return stop_loading(a);
-  // What was read until now is in memory: it is found there. The slots of what was not are the disk's.
+  // Blocks that were read until now are found in memory. The slots of the others belong to the disk's reads.
   a.claim.fetched();
   pin_again(a, 0, now);
 }
@@ -192,7 +192,7 @@ void prefill_core::use_idle_device(time_point now) {
   if (best != nullptr) begin_early(*best, now);
 }
 
-/// What the first pass behind the prefix takes: as long as computing, or as bringing the prefix to the
+/// The time of the first pass behind the prefix: that of computing, or that of bringing the prefix to the
 /// device.
 duration prefill_core::first_pass(const attempt& a) const {
   const auto blocks = a.claim.have() + a.coming;
@@ -207,7 +207,7 @@ duration prefill_core::first_pass(const attempt& a) const {
 void prefill_core::begin_early(attempt& a, time_point now) {
   a.early = true;
   a.computed = tokens_of(a.claim.have() + a.coming);
-  enqueue(a, now);  // alone, since the device is idle: nobody else waits for its layers
+  enqueue(a, now);  // alone, since the device is idle: no other request waits for its layers
 }
 
 void prefill_core::settle(attempt& a, const remote_blocks& got, time_point now) {

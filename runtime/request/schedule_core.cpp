@@ -6,7 +6,8 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto patience = std::chrono::seconds(2);  ///< well inside what a gateway waits for an answer
+constexpr auto patience =
+    std::chrono::seconds(2);  ///< well inside the time that a gateway waits for an answer
 constexpr auto absence = std::chrono::seconds(10);
 
 placement_msg still_queued(const attempt_id& id) {

@@ -15,7 +15,7 @@ namespace mooncaf {
 
 /// A gateway asks for a place and is answered when there is one, or that it shall ask again: then it does so
 /// at once and keeps its place meanwhile. So a conductor that restarts, or a gateway that dies, loses nothing
-/// and leaks nothing: who does not ask again is forgotten, with what it was charged.
+/// and leaks nothing: a gateway that does not ask again is forgotten, with its charge.
 ///
 ///   ask ──► answered at once: placed or refused
 ///    ▲ └──► waits ──► placed, or the queue is full
@@ -24,7 +24,7 @@ namespace mooncaf {
 /// @thread  Owned by the conductor; not synchronised.
 class schedule_core {
  public:
-  /// Names a question, so that its answer finds who asked; unique, chosen by the caller.
+  /// Names a question, so that its answer finds the asker; unique, chosen by the caller.
   using ticket = std::uint64_t;
   /// Every question is answered exactly once.
   using answers = std::vector<std::pair<ticket, placement_msg>>;
@@ -35,7 +35,7 @@ class schedule_core {
   schedule_core(conductor_core& core, admission_queue_options options, placed_fn placed)
       : core_(core), queue_(core, options), placed_(std::move(placed)) {}
 
-  /// What is to be answered after the calls so far; each answer is given once.
+  /// The answers that the calls so far led to; each is given once.
   answers take_answers() { return std::exchange(answers_, {}); }
 
   void ask(const schedule_job& job, ticket asked, time_point now);
@@ -43,12 +43,12 @@ class schedule_core {
   void advance(time_point now);
   /// The attempt is over. @returns whether it waited here, and so was charged nowhere.
   bool withdraw(const attempt_id& id);
-  /// Forgets all that this gateway asked for: it is no member any more, so nobody would give back what a
-  /// later placement charges.
+  /// Forgets all questions of this gateway: it is no member any more, and would never give back the charge of
+  /// a later placement.
   void forget_gateway(node_id gateway);
-  /// Tells those who wait for long that they still do, and forgets who is gone.
+  /// Tells gateways whose questions wait for long that they still do, and forgets gateways that are gone.
   void tick(time_point now);
-  /// Nobody is answered any more.
+  /// No question is answered after it.
   void close();
 
   const admission_queue& queue() const noexcept { return queue_; }
@@ -62,7 +62,7 @@ class schedule_core {
     schedule_job job;                    ///< without keys
     std::optional<ticket> question;      ///< empty: it was told that it waits
     time_point since;                    ///< asked, or told
-    std::optional<placement_msg> ready;  ///< placed while nobody listened
+    std::optional<placement_msg> ready;  ///< placed while no question of the gateway was open
   };
   void tell(std::vector<decision>& decided, time_point now);
   /// Answers the question that waits, if there is one.

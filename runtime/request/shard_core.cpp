@@ -6,11 +6,12 @@ namespace mooncaf {
 
 namespace {
 
-/// Longest wait for the device to write what it alone has, for a reader on another node.
+/// Longest wait for the device to write blocks that it alone has, for a reader on another node.
 constexpr duration patience_remote = std::chrono::seconds(5);
-/// … for decode on this node: what is not in memory by then is sent by the node that computes the prompt.
+/// … for decode on this node: blocks that are not in memory by then are sent by the node that computes the
+/// prompt.
 constexpr duration patience_decode = std::chrono::seconds(1);
-constexpr std::size_t announced_at_once = 512;       ///< keeps a CAF message below 64 KiB
+constexpr std::size_t announced_at_once = 512;        ///< keeps a CAF message below 64 KiB
 constexpr std::uint64_t withheld_at_once = 64 * MiB;  ///< so that questions to the shard do not wait for long
 
 pinned_slots as_slots(const pinned_blocks& pinned, std::uint32_t from_ssd) {
@@ -55,7 +56,8 @@ prefix_view shard_core::look(std::span<const block_key> keys, time_point now) co
 // ---- pins
 // ----------------------------------------------------------------------------------------------------------
 
-void shard_core::answer(shard_question asked, const pinned_blocks& pinned, std::uint32_t from_ssd, bool remote) {
+void shard_core::answer(shard_question asked, const pinned_blocks& pinned, std::uint32_t from_ssd,
+                        bool remote) {
   if (remote) {
     actions_.emplace_back(shard_action::answer{asked, as_remote(pinned, options_.region)});
   } else {
@@ -81,12 +83,13 @@ void shard_core::pin(shard_question asked, std::uint64_t owner, const block_keys
   pin_held({asked, owner, false}, keys, max_from_ssd, now);
 }
 
-void shard_core::pin_for_decode(shard_question asked, std::uint64_t owner, block_keys_t keys, time_point now) {
+void shard_core::pin_for_decode(shard_question asked, std::uint64_t owner, block_keys_t keys,
+                                time_point now) {
   pin_with_device({asked, owner, std::move(keys)}, patience_decode, now);
 }
 
-void shard_core::pin_remote(shard_question asked, std::uint64_t owner, block_keys_t keys, std::int64_t worth_ns,
-                            time_point now) {
+void shard_core::pin_remote(shard_question asked, std::uint64_t owner, block_keys_t keys,
+                            std::int64_t worth_ns, time_point now) {
   const auto patience = worth_ns > 0 ? std::min(duration{worth_ns}, patience_remote) : patience_remote;
   pin_with_device({asked, owner, std::move(keys), true, worth_ns}, patience, now);
 }
@@ -143,7 +146,8 @@ void shard_core::withdraw(std::uint64_t owner) {
 // ---- slots and leases
 // ----------------------------------------------------------------------------------------------------------
 
-result<std::vector<slot_index>> shard_core::reserve(std::uint64_t owner, std::uint32_t count, time_point now) {
+result<std::vector<slot_index>> shard_core::reserve(std::uint64_t owner, std::uint32_t count,
+                                                    time_point now) {
   const auto slots = store_.reserve(owner_id{owner}, count, now + options_.lease);
   pump();
   if (!slots) return fail(slots.error());
@@ -227,7 +231,7 @@ void shard_core::ran(std::span<const io_result> results, duration took, time_poi
   const bool good = std::ranges::all_of(results, &io_result::ok);
   disk_price_.observe(good ? reading_bytes_ : 0, took, now);
   store_.complete(results);
-  // What made room on the disk may be on the device alone now.
+  // Blocks that made room on the disk may be on the device alone now.
   actions_.emplace_back(shard_action::tell_device{});
   watch_disk();
   pump();
@@ -306,6 +310,8 @@ boundary_state shard_core::withhold(std::uint64_t bytes) {
           now.coldest ? now.coldest->count() : -1};
 }
 
+/// The store counts in blocks and the disk in what it moved; a status is bytes and slots, which people
+/// compare.
 shard_status shard_core::status(time_point now) const {
   const auto counts = store_.integrity();
   const auto& stats = store_.stats();

@@ -26,10 +26,10 @@ namespace mooncaf {
 /// Names a question that is answered once, now or later.
 using shard_question = std::uint64_t;
 
-/// What is to be done, in order.
+/// Orders to the actor, in order.
 namespace shard_action {
-/// The answer to a question: pinned blocks for this node or for another one, blocks that a flush wrote, or why
-/// there is none.
+/// The answer to a question: pinned blocks for this node or for another one, blocks that a flush wrote, or
+/// why there is none.
 struct answer {
   shard_question asked = 0;
   std::variant<pinned_slots, remote_blocks, std::uint64_t, error> what;
@@ -47,7 +47,7 @@ struct disk_state {
   std::uint64_t write_failures = 0;
   bool turned = false;
 };
-/// Nobody wants the bytes at this offset of the shard's memory any more.
+/// The bytes at this offset of the shard's memory are not wanted any more.
 struct give_pages_back {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -69,26 +69,26 @@ using shard_actions =
 
 struct shard_core_options {
   node_id self;
-  region_id region;            ///< the shard's memory, as peers address it
-  bool disk = false;           ///< there is an SSD
-  transfer_price disk_price;   ///< of reading it, as far as it was measured
-  duration lease{};            ///< how long an owner that is not renewed keeps its blocks
-  std::size_t jobs_max = 64;   ///< that the disk is given at once
-  /// Has the device bring to memory what it alone holds of these keys behind the first `here`. @returns leading
-  /// blocks that will be in memory or on SSD then. Empty: no device has memory of its own.
+  region_id region;           ///< the shard's memory, as peers address it
+  bool disk = false;          ///< there is an SSD
+  transfer_price disk_price;  ///< of reading it, as far as it was measured
+  duration lease{};           ///< how long an owner that is not renewed keeps its blocks
+  std::size_t jobs_max = 64;  ///< that the disk is given at once
+  /// Has the device bring to memory what it alone holds of these keys behind the first `here`. @returns
+  /// leading blocks that will be in memory or on SSD then. Empty: no device has memory of its own.
   std::function<std::uint32_t(std::span<const block_key> keys, std::uint32_t here)> bring{};
 };
 
-/// The KV blocks of one process, in DRAM and on SSD, and everybody who waits for some of them.
+/// The KV blocks of one process, in DRAM and on SSD, and the pins that wait for some of them.
 /// @thread  Owned by the cache shard; the tree of the store has a mutex of its own.
 class shard_core {
  public:
   shard_core(tiered_store store, shard_core_options options);
 
-  /// What is to be done after the calls so far; each action is given once.
+  /// The actions that the calls so far led to; each is given once.
   shard_actions take_actions() { return std::exchange(actions_, {}); }
 
-  /// What is held of the keys, and what reading the disk would cost now; changes nothing.
+  /// The leading blocks of the keys that are held, and the present cost of reading the disk; changes nothing.
   prefix_view look(std::span<const block_key> keys, time_point now) const;
 
   // ---- pins: each question is answered once ----
@@ -96,7 +96,7 @@ class shard_core {
   /// @param max_from_ssd  blocks to read from SSD at most. @returns to the asker `pinned_slots`.
   void pin(shard_question asked, std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd,
            time_point now);
-  /// The same with all that is on SSD, and with what the device alone has if it comes within a second.
+  /// The same with all blocks on SSD, and with those that the device alone has if they come within a second.
   void pin_for_decode(shard_question asked, std::uint64_t owner, block_keys_t keys, time_point now);
   /// The same for a reader on another node, which gets `remote_blocks`. @param worth_ns  how long the SSD may
   /// take; 0: as long as it takes.
@@ -115,20 +115,20 @@ class shard_core {
   void fence(std::uint64_t owner) { store_.fence(owner_id{owner}); }
   void confirm(std::uint64_t owner);
   void release(std::uint64_t owner);
-  /// Ends leases that are over and pins whose patience is, tries refused writes again, tells the conductor what
-  /// changed. To be called every few tens of milliseconds.
+  /// Ends leases and pins whose time is over, tries refused writes again, tells the conductor of changes. To
+  /// be called every few tens of milliseconds.
   void tick(time_point now);
 
   // ---- the disk ----
 
-  /// What became of the jobs under way, in their order. @param took  the disk's time for all of them.
+  /// Outcomes of the jobs under way, in their order. @param took  the disk's time for all of them.
   void ran(std::span<const io_result> results, duration took, time_point now);
-  /// Writes to SSD what is in memory alone; answers with how many blocks were written.
+  /// Writes to SSD the blocks that are in memory alone; answers with their number.
   void flush(shard_question asked);
 
   // ---- other nodes ----
 
-  /// A conductor follows from now on: it gets a snapshot, then what changes.
+  /// A conductor follows from now on: it gets a snapshot, then every change.
   void follow();
   void copies_are(const block_keys_t& asked, const block_keys_t& kept_elsewhere);
   void copies_unknown() { asks_for_copies_ = false; }
@@ -148,7 +148,7 @@ class shard_core {
     std::uint64_t owner = 0;
     bool remote = false;
   };
-  /// A pin that waits for what the device alone has.
+  /// A pin that waits for blocks that the device alone has.
   struct device_wait {
     shard_question asked = 0;
     std::uint64_t owner = 0;
@@ -162,14 +162,15 @@ class shard_core {
   void answer(shard_question asked, const pinned_blocks& pinned, std::uint32_t from_ssd, bool remote);
   void refuse(shard_question asked, const error& why);
   /// Pins as much as memory and the disk have, now.
-  void pin_held(const disk_wait& who, std::span<const block_key> keys, std::size_t max_from_ssd, time_point now);
+  void pin_held(const disk_wait& who, std::span<const block_key> keys, std::size_t max_from_ssd,
+                time_point now);
   void pin_with_device(device_wait&& wanted, duration patience, time_point now);
   void pin_wanted(const device_wait& wanted, time_point now);
   /// Pins for which the device has done its part, or whose patience is over.
   void serve_wanted(time_point now);
-  /// What every change ends with: ready pins answered, disk jobs out.
+  /// The end of every change: answers ready pins, and hands jobs to the disk.
   void pump();
-  /// The store withdraws the tickets of an ended owner; what waits for them is answered.
+  /// The store withdraws the tickets of an ended owner; pins that wait for them are answered.
   void withdraw(std::uint64_t owner);
   void watch_disk();
   void announce(std::span<const block_event> events, bool snapshot, std::uint64_t sequence);

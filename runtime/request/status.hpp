@@ -1,6 +1,7 @@
 #pragma once
-// How workers, shards, links and nodes say that they stand, and what the conductor makes of it. Each crosses a wire
-// as its members, in this order (actors/cluster/wire.hpp); what people and scrapers see of it is in status_fields.hpp.
+// How workers, shards, links and nodes say that they stand, and what the conductor makes of it. Each crosses
+// a wire as its members, in this order (actors/cluster/wire.hpp); what people and scrapers see of it is in
+// status_fields.hpp.
 
 #include <cstdint>
 #include <string>
@@ -21,7 +22,7 @@ struct worker_load {
   std::uint64_t context_tokens = 0;  ///< decode: tokens of context in the running batch
   std::uint64_t steps = 0;           ///< decode: how many it made; 0: none, and what follows says nothing
   std::int64_t step_ns = 0;          ///< … duration of the latest
-  std::uint32_t step_batch = 0;      ///< … and what it computed, which may be over by now
+  std::uint32_t step_batch = 0;      ///< … and its sequences, which may be over by now
   std::uint64_t step_context_tokens = 0;
   std::string failure;  ///< of its device: it computes nothing any more; empty: it works
 };
@@ -50,7 +51,7 @@ struct shard_status {
   std::uint64_t ssd_copies = 0;            ///< blocks on SSD that another node is known to keep
   std::uint64_t ssd_evictions = 0;         ///< blocks that left a full SSD; of these
   std::uint64_t ssd_copies_dropped = 0;    ///<   another node keeps
-  std::uint64_t ssd_last_copies_kept = 0;  ///<  … and a colder one, which nobody else has, stayed instead
+  std::uint64_t ssd_last_copies_kept = 0;  ///<  … and a colder one, which no other node has, stayed instead
   std::uint64_t owners = 0;
   std::uint64_t evictions = 0;
   std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
@@ -78,7 +79,7 @@ struct path_status {
   std::uint64_t slices = 0;
   std::uint64_t failures = 0;
   std::int64_t latency_ns = 0;  ///< mean of completed transfers
-  // What a transfer over it costs, learned: learned_latency_ns + bytes / learned_bytes_per_s.
+  // The learned cost of a transfer over it: learned_latency_ns + bytes / learned_bytes_per_s.
   std::uint64_t learned_bytes_per_s = 0;  ///< 0: nothing was moved yet
   std::int64_t learned_latency_ns = 0;
   bool preferred = false;  ///< the next transfer to this peer would try it first
@@ -97,14 +98,14 @@ struct rail_status {
   std::string last_error;
 };
 
-/// What moved, and over what.
+/// Bytes that moved, by path and rail.
 struct transfer_report {
   std::vector<path_status> paths;
   std::vector<rail_status> rails;
   std::vector<node_id> fenced;  ///< peers that were shut out and have not been greeted anew since
 };
 
-/// What one node tells about itself.
+/// The report of one node.
 struct node_report {
   node_id node;
   std::vector<worker_load> workers;
@@ -128,7 +129,7 @@ struct request_counts {
   std::uint64_t cancelled = 0;
   std::uint64_t rejected_queue_full = 0;
   std::uint64_t rejected_at_decode = 0;
-  std::uint64_t wasted_prefill_tokens = 0;  ///< of those that decode refused
+  std::uint64_t wasted_prefill_tokens = 0;  ///< of requests that decode refused
   std::uint64_t rejected_ttft = 0;
   std::uint64_t rejected_tbt = 0;
   std::uint64_t rejected_memory = 0;
@@ -141,11 +142,11 @@ struct request_counts {
   std::uint64_t charged_requests = 0;  ///< now
 };
 
-/// What the conductor knows of who holds which block.
+/// The index of blocks and their holders.
 struct index_status {
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;    ///< of the index itself
-  std::uint64_t resyncs = 0;  ///< gaps in what shards announced
+  std::uint64_t resyncs = 0;  ///< gaps in the announcements of shards
 };
 
 /// Requests that wait at the conductor for a place.
@@ -162,7 +163,7 @@ struct worker_standing {
   std::uint64_t load_bits = 0;
 };
 
-/// A member, and what it reported last.
+/// A member and its latest report.
 struct member_status {
   node_id id;
   std::string name;

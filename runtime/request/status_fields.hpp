@@ -1,6 +1,7 @@
 #pragma once
 // What people and scrapers see of a status: a line for every member that they do, with its key in the JSON of
-// /cluster and the series of Prometheus that shows it. The page reads these keys; the lines are in their order.
+// /cluster and the series of Prometheus that shows it. The page reads these keys; the lines are in their
+// order.
 
 #include <optional>
 #include <tuple>
@@ -56,8 +57,9 @@ constexpr auto shown_of(std::type_identity<queue_status>) {
 
 constexpr auto shown_of(std::type_identity<worker_load>) {
   using s = worker_load;
-  return std::tuple{shown{"reason", &s::failure}, shown{"running", &s::running}, shown{"waiting", &s::waiting},
-                    shown{"context_tokens", &s::context_tokens}, shown{"step_ms", &s::step_ns, std::nullopt, "", true}};
+  return std::tuple{shown{"reason", &s::failure}, shown{"running", &s::running},
+                    shown{"waiting", &s::waiting}, shown{"context_tokens", &s::context_tokens},
+                    shown{"step_ms", &s::step_ns, std::nullopt, "", true}};
 }
 
 constexpr auto shown_of(std::type_identity<shard_status>) {
