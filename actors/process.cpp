@@ -1,18 +1,12 @@
 #include "actors/process.hpp"
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <caf/send.hpp>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <new>
 #include <random>
-#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -24,6 +18,7 @@
 #include "actors/model_extras.hpp"
 #include "actors/preflight.hpp"
 #include "actors/serve.hpp"
+#include "actors/terminate_guard.hpp"
 #include "config/device_name.hpp"
 #include "config/value.hpp"
 #include "gpu/cuda/cuda_device.hpp"
@@ -41,81 +36,6 @@ namespace {
 
 constexpr auto stop_limit = std::chrono::seconds(5);
 constexpr auto told_limit = std::chrono::seconds(2);  ///< for clients to take the news
-
-result<void> out_of_resources(const std::string& what) {
-  return fail(ec::out_of_space,
-              "while starting: " + what +
-                  "; raise the limits of this process (ulimit -v, ulimit -u, the container's), "
-                  "or give less to --cache-dram, --threads or --prefill-instances");
-}
-
-/// Libraries that start several threads end the program when one of them cannot be had: what they have built
-/// so far is torn down with threads in it. Memory that a thread cannot get ends the program as well, then and
-/// later. So this handler tells the reason, in a text made while there was memory for it. Until `started`
-/// nothing else ends a process there. The C library aborts where it cannot note a thread's destructor: an
-/// abort at a time when there is no room says the same.
-class terminate_guard {
- public:
-  terminate_guard() {
-    while_starting_ =
-        "mooncaf: " + to_string(out_of_resources("no thread or no memory was to be had").error()) + "\n";
-    started_ = false;
-    before_ = std::set_terminate(leave);
-    struct sigaction aborted = {};
-    aborted.sa_handler = leave_without_room;
-    aborted.sa_flags = static_cast<int>(SA_RESETHAND);
-    ::sigaction(SIGABRT, &aborted, &abort_before_);
-  }
-  ~terminate_guard() {
-    ::sigaction(SIGABRT, &abort_before_, nullptr);
-    std::set_terminate(before_);
-  }
-  terminate_guard(const terminate_guard&) = delete;
-  terminate_guard& operator=(const terminate_guard&) = delete;
-
-  void started() noexcept { started_ = true; }
-
- private:
-  static bool for_want_of_resources() noexcept {
-    try {
-      if (const auto why = std::current_exception()) std::rethrow_exception(why);
-    } catch (const std::bad_alloc&) {
-      return true;
-    } catch (const std::system_error&) {
-      return true;
-    } catch (...) {
-    }
-    return false;
-  }
-  [[noreturn]] static void leave() {
-    if (started_ && !for_want_of_resources()) {
-      before_();
-      std::abort();
-    }
-    say_why_and_leave();
-  }
-  /// Calls nothing that a signal's handler may not call; returns to the abort where there is room.
-  static void leave_without_room(int) noexcept {
-    constexpr std::size_t heap_of_a_thread = 64u << 20;  // the C library reserves so much for a thread's heap
-    void* room =
-        ::mmap(nullptr, heap_of_a_thread, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) say_why_and_leave();
-    ::munmap(room, heap_of_a_thread);
-  }
-  [[noreturn]] static void say_why_and_leave() noexcept {
-    constexpr std::string_view later =
-        "mooncaf: out of space: no thread or no memory was to be had; raise the limits of this process "
-        "(ulimit -v, "
-        "ulimit -u, the container's), or give less to --cache-dram\n";
-    const std::string_view words = started_ ? later : std::string_view{while_starting_};
-    [[maybe_unused]] const auto said = ::write(STDERR_FILENO, words.data(), words.size());
-    leave_now(static_cast<int>(exit_code::resources));
-  }
-  static inline std::string while_starting_;
-  static inline std::atomic<bool> started_;
-  static inline std::terminate_handler before_;
-  static inline struct sigaction abort_before_;
-};
 
 /// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
 /// runs where no handler catches its exceptions: then nothing is torn down, and `terminate_guard` tells the
