@@ -58,8 +58,7 @@ void decode_worker::on_exit() {
   close();
 }
 
-// ---- the prompt
-// ---------------------------------------------------------------------------------------------------------
+// ---- the prompt ----
 
 void decode_worker::carry_out(decode_action::pin& order) {
   const auto owner = order.owner;
@@ -105,8 +104,7 @@ void decode_worker::carry_out(const decode_action::load& order) {
       });
 }
 
-// ---- steps
-// --------------------------------------------------------------------------------------------------------------
+// ---- steps ----
 
 step_item decode_worker::make_item(const decode_part& part) {
   const auto& request = requests_.at(part.owner);
@@ -144,8 +142,7 @@ void decode_worker::carry_out(decode_action::send_tokens& order) {
   send(caf::actor_cast<gateway_actor>(gateway), tokens_atom_v, std::move(order.tokens));
 }
 
-// ---- ends
-// ---------------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
 void decode_worker::carry_out(const decode_action::release& order) {
   const auto let_go = [this, owner = order.owner] { send(links_.shard, release_atom_v, owner); };

@@ -46,8 +46,7 @@ caf::result<void> prefill_worker::cancel(const attempt_id& id) {
   return promise;
 }
 
-// ---- blocks
-// -------------------------------------------------------------------------------------------------------------
+// ---- blocks ----
 
 void prefill_worker::carry_out(prefill_action::look& order) {
   const auto owner = order.owner;
@@ -116,8 +115,7 @@ void prefill_worker::carry_out(const prefill_action::release& order) {
   send(links_.shard, release_atom_v, order.owner);
 }
 
-// ---- steps
-// --------------------------------------------------------------------------------------------------------------
+// ---- steps ----
 
 step_item prefill_worker::make_item(const prefill_part& part) {
   const auto& request = requests_.at(part.owner);
@@ -133,8 +131,7 @@ void prefill_worker::step_done(compute_step& step) {
   tell(&prefill_core::step_ended, std::move(outcomes), step.elapsed(), step.outcome());
 }
 
-// ---- streams and ends
-// --------------------------------------------------------------------------------------------------
+// ---- streams and ends ----
 
 void prefill_worker::carry_out(const prefill_action::open_stream& order) {
   auto& request = live_at(order.owner);

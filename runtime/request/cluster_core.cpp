@@ -41,8 +41,7 @@ std::vector<conductor_action> cluster_core::take_actions() {
   return std::exchange(actions_, {});
 }
 
-// ---- members
-// ------------------------------------------------------------------------------------------------------------
+// ---- members ----
 
 result<void> cluster_core::join(const member_card& node, time_point now) {
   if (members_.contains(node.id)) leave(node.id, now);
@@ -115,8 +114,7 @@ void cluster_core::learn_prices(const node_report& message) {
   }
 }
 
-// ---- requests
-// -----------------------------------------------------------------------------------------------------------
+// ---- requests ----
 
 void cluster_core::ask(const schedule_job& job, schedule_core::ticket asked, time_point now) {
   if (!job.gateway || members_.contains(job.gateway)) return questions_.ask(job, asked, now);
@@ -165,8 +163,7 @@ void cluster_core::over(const request_event& e, time_point now) {
   }
 }
 
-// ---- blocks
-// -------------------------------------------------------------------------------------------------------------
+// ---- blocks ----
 
 void cluster_core::blocks(const block_event_batch& batch) {
   const auto i = members_.find(batch.node);

@@ -21,8 +21,7 @@ decode_attempts::attempt* decode_attempts::find(std::uint64_t owner) {
   return i == attempts_.end() ? nullptr : &i->second;
 }
 
-// ---- the prompt
-// ---------------------------------------------------------------------------------------------------------
+// ---- the prompt ----
 
 bool decode_attempts::wants(const attempt_id& id) const {
   return !attempts_.contains(id.owner()) && !cancelled_early_.contains(id.owner());
@@ -124,8 +123,7 @@ void decode_attempts::complete(attempt& a) {
   actions_.emplace_back(join{a.claim.owner()});
 }
 
-// ---- steps
-// --------------------------------------------------------------------------------------------------------------
+// ---- steps ----
 
 void decode_attempts::step_begun(std::uint64_t owner) { attempts_.at(owner).busy = true; }
 
@@ -168,8 +166,7 @@ void decode_attempts::take_fresh(attempt& a) {
   a.claim.reserved(std::exchange(a.fresh, {}));
 }
 
-// ---- ends
-// ---------------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
 void decode_attempts::cancel(const attempt_id& id, time_point now) {
   const auto owner = id.owner();

@@ -13,8 +13,7 @@ decode_core::decode_core(node_id self, decode_core_options options, decode_model
       batch_(options_.batch),
       steps_(steps) {}
 
-// ---- the prompt
-// ---------------------------------------------------------------------------------------------------------
+// ---- the prompt ----
 
 void decode_core::take(const work_order& job, time_point now) {
   auto& a = answers_[job.id.owner()];
@@ -103,8 +102,7 @@ void decode_core::pass(forget& order, time_point) {
   actions_.emplace_back(order);
 }
 
-// ---- onto the device
-// ----------------------------------------------------------------------------------------------------
+// ---- onto the device ----
 
 void decode_core::take_room(std::uint64_t owner, std::uint32_t have_blocks) {
   auto& a = answers_.at(owner);
@@ -147,8 +145,7 @@ void decode_core::loaded(std::uint64_t owner, time_point now) {
   settle(now);
 }
 
-// ---- steps
-// --------------------------------------------------------------------------------------------------------------
+// ---- steps ----
 
 void decode_core::join(std::uint64_t owner, time_point now) {
   auto& a = answers_.at(owner);
@@ -244,8 +241,7 @@ token_run decode_core::extend(std::uint64_t owner, answer& of, const decode_outc
   return run;
 }
 
-// ---- ends
-// ---------------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
 void decode_core::cancel(const attempt_id& id, time_point now) {
   attempts_.cancel(id, now);

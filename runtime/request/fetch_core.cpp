@@ -33,8 +33,7 @@ fetch_core::work* fetch_core::find(fetch_ticket ticket) {
   return i == fetches_.end() ? nullptr : &i->second;
 }
 
-// ---- pins
-// ---------------------------------------------------------------------------------------------------------
+// ---- pins ----
 
 void fetch_core::fetch(fetch_ticket ticket, const fetch_plan& plan, bool by_layers) {
   auto& w = fetches_[ticket];
@@ -101,8 +100,7 @@ void fetch_core::begin(work& w, remote_blocks held, time_point now) {
   go_on(w);
 }
 
-// ---- pieces
-// -------------------------------------------------------------------------------------------------------
+// ---- pieces ----
 
 std::uint32_t fetch_core::layers_at_once() const {
   const auto& layout = options_.layout;
@@ -188,8 +186,7 @@ void fetch_core::ended(std::uint64_t read, const error& failure) {
   go_on(w);
 }
 
-// ---- ends
-// ---------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
 void fetch_core::stop(const attempt_id& id) {
   const auto i = std::ranges::find_if(

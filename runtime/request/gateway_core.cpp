@@ -53,8 +53,7 @@ gateway_core::gateway_core(node_id self, block_key root, const kv_layout& layout
       observer_(observer),
       ids_(self, request_issuer::gateway) {}
 
-// ---- clients
-// --------------------------------------------------------------------------------------------------------
+// ---- clients ----
 
 void gateway_core::submit(const client_request_ptr& client, time_point now) {
   std::vector<generation> pending = std::move(client->generations);
@@ -111,8 +110,7 @@ void gateway_core::close() {
   actions_.clear();
 }
 
-// ---- a place
-// --------------------------------------------------------------------------------------------------------
+// ---- a place ----
 
 void gateway_core::schedule(const live_ptr& request, time_point now) {
   if (!conductor_) {
@@ -207,8 +205,7 @@ work_order gateway_core::order_for(const live& request, time_point now) const {
   return job;
 }
 
-// ---- tokens
-// ---------------------------------------------------------------------------------------------------------
+// ---- tokens ----
 
 gateway_core::live_ptr gateway_core::find(const attempt_id& id) const {
   const auto i = requests_.find(id.request);
@@ -282,8 +279,7 @@ bool gateway_core::deliver(const live_ptr& request, const token_msg& token, time
   return request->what.sink->token(from_message(token));
 }
 
-// ---- failures
-// -------------------------------------------------------------------------------------------------------
+// ---- failures ----
 
 void gateway_core::attempt_over(const attempt_failed& message, time_point now) {
   const auto request = find(message.id);
@@ -420,8 +416,7 @@ void gateway_core::stop_decode(const live_ptr& request) {
   actions_.emplace_back(stop_order{request->id, request->placed->decode, worker_role::decode});
 }
 
-// ---- ends
-// -----------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
 void gateway_core::finish(const live_ptr& request, finish_reason reason, time_point now) {
   generation_report report;

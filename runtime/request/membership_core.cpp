@@ -23,8 +23,7 @@ void membership_core::tick(time_point now) {
   call_members(now);
 }
 
-// ---- the conductor
-// -----------------------------------------------------------------------------------------
+// ---- the conductor ----
 
 void membership_core::look_for_conductor(time_point now) {
   if (conductor_ || joining_ || now < join_at_) return;
@@ -89,8 +88,7 @@ node_report membership_core::report() const {
   return out;
 }
 
-// ---- the peers
-// ---------------------------------------------------------------------------------------------
+// ---- the peers ----
 
 void membership_core::learn(const std::vector<introduction>& others, bool joined, time_point now) {
   std::vector<node_id> ids;

@@ -78,8 +78,7 @@ void prefill_core::turn_away(const attempt_id& id, error why) {
   actions_.emplace_back(forget{id.owner(), true});
 }
 
-// ---- steps
-// --------------------------------------------------------------------------------------------------------------
+// ---- steps ----
 
 void prefill_core::enqueue(attempt& a, time_point now) {
   a.stats.cached_tokens = a.computed;
@@ -238,8 +237,7 @@ void prefill_core::answer(attempt& a, const token_msg& token, finish_reason fini
   actions_.emplace_back(finish_stream{owner, std::move(message)});
 }
 
-// ---- streams
-// ------------------------------------------------------------------------------------------------------------
+// ---- streams ----
 
 void prefill_core::target(const kv_target& where, time_point now) {
   const auto owner = where.id.owner();
@@ -261,8 +259,7 @@ void prefill_core::sent(std::uint64_t owner, bool delivered, bool fenced) {
   fail(owner, {ec::io_error, "the KV could not be delivered to the decode worker"}, true);
 }
 
-// ---- ends
-// ---------------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
 bool prefill_core::cancel(const attempt_id& id, time_point now) {
   const auto owner = id.owner();

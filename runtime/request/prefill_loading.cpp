@@ -140,8 +140,7 @@ void prefill_core::pin_again(attempt& a, std::uint32_t from_ssd, time_point now)
   pin(a, from_ssd, now);
 }
 
-// ---- waiting for it
-// -------------------------------------------------------------------------------------------------
+// ---- waiting for it ----
 
 std::uint32_t prefill_core::tokens_loading(const attempt& a) const {
   if (a.at == phase::pinning) return a.from_disk ? 0 : tokens_of(a.plan.from_disk);

@@ -53,8 +53,7 @@ prefix_view shard_core::look(std::span<const block_key> keys, time_point now) co
   return out;
 }
 
-// ---- pins
-// ----------------------------------------------------------------------------------------------------------
+// ---- pins ----
 
 void shard_core::answer(shard_question asked, const pinned_blocks& pinned, std::uint32_t from_ssd,
                         bool remote) {
@@ -143,8 +142,7 @@ void shard_core::withdraw(std::uint64_t owner) {
   });
 }
 
-// ---- slots and leases
-// ----------------------------------------------------------------------------------------------------------
+// ---- slots and leases ----
 
 result<std::vector<slot_index>> shard_core::reserve(std::uint64_t owner, std::uint32_t count,
                                                     time_point now) {
@@ -201,8 +199,7 @@ void shard_core::tick(time_point now) {
   ask_for_copies();
 }
 
-// ---- the disk
-// ----------------------------------------------------------------------------------------------------------
+// ---- the disk ----
 
 void shard_core::pump() {
   for (const auto& ready : store_.take_ready()) {
@@ -256,8 +253,7 @@ void shard_core::flush(shard_question asked) {
   pump();
 }
 
-// ---- other nodes
-// ----------------------------------------------------------------------------------------------------------
+// ---- other nodes ----
 
 void shard_core::follow() {
   followed_ = true;
@@ -295,8 +291,7 @@ void shard_core::copies_are(const block_keys_t& asked, const block_keys_t& kept_
   store_.copies_are(asked, kept_elsewhere);
 }
 
-// ---- memory
-// ----------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 boundary_state shard_core::withhold(std::uint64_t bytes) {
   const auto block = store_.block_bytes();
