@@ -44,8 +44,7 @@ result<void> check_options(const data_plane_options& o) {
 
 }  // namespace
 
-// ---- life
-// -----------------------------------------------------------------------------------------------------------
+// ---- life ----
 
 result<void> data_plane::impl::begin() {
   const auto incarnation = make_random_u64();
@@ -105,8 +104,7 @@ std::vector<transport*> data_plane::impl::transports() const {
   return all;
 }
 
-// ---- regions
-// --------------------------------------------------------------------------------------------------------
+// ---- regions ----
 
 result<region_desc> data_plane::register_region(std::span<std::byte> bytes, int fd, std::uint64_t fd_offset) {
   if (bytes.empty()) return fail(ec::invalid_argument, "a region must not be empty");
@@ -187,8 +185,7 @@ result<void> data_plane::unregister_region(region_id id) {
   return outcome;
 }
 
-// ---- peers
-// ----------------------------------------------------------------------------------------------------------
+// ---- peers ----
 
 peer_address data_plane::local_address() const {
   const auto& n = impl_->node;

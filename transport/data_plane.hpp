@@ -6,7 +6,7 @@
 //                        NICs?       RDMA, rail by rail ◄───┤
 //                        else        TCP           ◄────────┘──► completion, exactly once
 //
-// Control (who transfers what to whom) is none of its business: descriptions of peers and regions come in
+// Which node transfers which bytes is the control plane's business: descriptions of peers and regions come in
 // through `add_peer`, as the control plane delivered them.
 
 #include <cstddef>
@@ -100,8 +100,8 @@ class data_plane {
   result<region_desc> register_region(std::span<std::byte> bytes, int fd = -1, std::uint64_t fd_offset = 0);
   /// Offers memory of an accelerator. Only RDMA reaches it, and only over NICs that accept the dma-buf or the
   /// peer memory: where none does the region exists, `rails()` says why, and transfers of it are refused with
-  /// that reason. Nothing here computes or verifies a checksum of such bytes: whoever serves them does so on
-  /// the device.
+  /// that reason. Nothing here computes or verifies a checksum of such bytes: the layer that serves them does
+  /// so on the device.
   /// @param memory  must stay valid until `unregister_region` returned; the descriptor is duplicated.
   /// @error `ec::invalid_argument`: empty, past the end of the address space, or an offset without a dma-buf.
   result<region_desc> register_device_region(const device_memory& memory);
@@ -131,8 +131,8 @@ class data_plane {
   /// too.
   /// @error `ec::timed_out`: a peer that maps our memory neither stopped nor died; do not reuse what it knew.
   result<void> close_peer(node_id node);
-  /// How often `close_peer` has succeeded for this peer. Who lets a peer write notes it, and can tell later
-  /// whether a fence has come since.
+  /// How often `close_peer` has succeeded for this peer. A caller that lets a peer write notes the count, and
+  /// can tell later whether a fence has come since.
   std::uint64_t fences_of(node_id node) const;
 
   /// Starts a transfer; `on_done` is called exactly once, also for what is refused at once (then on this
@@ -147,7 +147,8 @@ class data_plane {
   std::vector<path_stats> stats() const;
   /// NIC ports of this node; empty without RDMA.
   std::vector<rail_stats> rails() const;
-  /// What was found when RDMA was started, and why what is missing is missing; for the log.
+  /// The devices that were found when RDMA was started, and the reason for each that was left out; for the
+  /// log.
   const std::vector<std::string>& rdma_notes() const noexcept;
   /// Submitted and not complete.
   std::size_t transfers_in_flight() const;

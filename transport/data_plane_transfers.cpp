@@ -7,8 +7,7 @@
 
 namespace mooncaf {
 
-// ---- transfers
-// ------------------------------------------------------------------------------------------------------
+// ---- transfers ----
 
 std::vector<transport*> data_plane::impl::paths_to(node_id peer) {
   if (peer == node.options.node) return {local.get()};
@@ -29,6 +28,8 @@ std::vector<transport*> data_plane::impl::paths_to(node_id peer) {
   return paths;
 }
 
+// Checks every slice against the description of its region before any path sees the transfer, so that paths
+// need not agree on what is wrong with it.
 result<data_plane::impl::device_use> data_plane::impl::check(const transfer& t) const {
   if (!t.id) return fail(ec::invalid_argument, "a transfer needs an id");
   if (t.op != transfer_op::write && t.op != transfer_op::read)
@@ -88,7 +89,8 @@ result<void> data_plane::impl::keep_device_paths(node_id peer, const device_use&
   return fail(ec::unsupported, use.first + " is device memory, which only RDMA reaches: " + why);
 }
 
-// With the lock, so that no region is unregistered between its check and its use.
+// Counts a use of each local region. Called with the lock, so that no region is unregistered between its
+// check and its use.
 result<std::vector<std::shared_ptr<local_region>>> data_plane::impl::use_regions(const transfer& t) const {
   std::vector<std::shared_ptr<local_region>> used;
   region_id last;
@@ -112,6 +114,8 @@ void data_plane::impl::refuse(const transfer& what, completion_handler& on_done,
                 c = completion{.id = what.id, .outcome = fail(std::move(why))}] { on_done(c); });
 }
 
+// Writes that are known to have landed complete at once; others begin with the best path. Limits and names of
+// orders are checked under one lock, so that two threads cannot submit one id.
 void data_plane::impl::submit(transfer what, completion_handler on_done) {
   const auto on_device = check(what);
   if (!on_device) return refuse(what, on_done, on_device.error());
@@ -164,7 +168,7 @@ void data_plane::impl::attempt(const std::shared_ptr<order>& o) {
   t->submit(o->what, [this, o](const completion& c) { attempt_ended(o, c); });
   bool cancelled = false;
   {
-    // A cancel that came before the path knew the transfer found nothing there.
+    // A cancel that came before the path knew of the transfer found nothing there, so it is repeated here.
     std::lock_guard lock{mutex};
     cancelled = o->cancelled && o->current == t;
   }

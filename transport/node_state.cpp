@@ -11,8 +11,7 @@ result<void> check_bounds(const slice& s, std::uint64_t length, const char* whos
                                         to_string(s.region) + " of " + std::to_string(length) + " bytes");
 }
 
-// ---- regions
-// --------------------------------------------------------------------------------------------------------
+// ---- regions ----
 
 void region_table::add(std::shared_ptr<local_region> region) {
   std::unique_lock lock{mutex_};
@@ -80,8 +79,7 @@ result<std::byte*> region_table::resolve(const slice& s, std::uint64_t access_ke
   return for_processor(locate(s, access_key), s.region);
 }
 
-// ---- peers
-// ----------------------------------------------------------------------------------------------------------
+// ---- peers ----
 
 std::shared_ptr<const peer_info> peer_table::find(node_id node) const {
   std::lock_guard lock{mutex_};
@@ -125,8 +123,7 @@ std::uint64_t peer_table::fences_of(node_id node) const {
   return it == fences_.end() ? 0 : it->second;
 }
 
-// ---- landings
-// -------------------------------------------------------------------------------------------------------
+// ---- landings ----
 
 landing_log::entry& landing_log::entry_of(node_id node, std::uint64_t incarnation) {
   auto& e = nodes_[node];
@@ -192,8 +189,7 @@ landing_log::state landing_log::look(node_id node, std::uint64_t incarnation, tr
   return it == n->second.pages.end() ? state::fresh : it->second.states[id.value % page::ids];
 }
 
-// ---- figures and callbacks
-// ------------------------------------------------------------------------------------------
+// ---- figures and callbacks ----
 
 std::vector<path_stats> stats_table::all() const {
   std::lock_guard lock{mutex_};

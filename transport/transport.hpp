@@ -1,5 +1,5 @@
 #pragma once
-// What shared memory, TCP and RDMA have in common. The data plane picks among them per peer; nobody else sees
+// The interface of shared memory, TCP and RDMA. The data plane picks among them per peer; no other part sees
 // them.
 
 #include <cstddef>

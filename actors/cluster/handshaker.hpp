@@ -13,6 +13,7 @@
 
 #include "actors/cluster/tcp_socket.hpp"
 #include "actors/cluster/tls.hpp"
+#include "runtime/base/posix.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/sched/rate_limit.hpp"
 

@@ -1,5 +1,7 @@
 #include "actors/cluster/link_middleman.hpp"
 
+#include <poll.h>
+
 #include <caf/io/basp_broker.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/io/middleman_actor_impl.hpp>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "actors/cluster/wire.hpp"
+#include "transport/net/socket.hpp"
 
 namespace mooncaf {
 
@@ -136,7 +139,7 @@ class link_middleman final : public caf::io::middleman_actor_impl {
  protected:
   caf::expected<caf::io::scribe_ptr> connect(const std::string& host, std::uint16_t port) override {
     const auto where = host + ":" + std::to_string(port);
-    auto fd = connect_tcp(host, port, clock_type::now() + connect_limit);
+    auto fd = dial_tcp(host, port, clock_type::now() + connect_limit);
     if (!fd) return to_caf(fd.error());
     if (!guard_) {
       if (auto greeted = greeting(fd->get(), where); !greeted) return to_caf(greeted.error());
@@ -166,7 +169,8 @@ class link_middleman final : public caf::io::middleman_actor_impl {
         return fail(ec::unauthenticated,
                     where + " does not share our cluster secret (" + session.problem() + ")");
       }
-      if (!wait_ready(fd, step == tls_step::wants_read ? readiness::read : readiness::write, until)) {
+      const short wanted = step == tls_step::wants_read ? POLLIN : POLLOUT;
+      if (!wait_for_socket(fd, wanted, until)) {
         return fail(ec::timed_out,
                     where + ": no handshake; does a mooncaf node with a cluster secret listen there?");
       }
@@ -176,7 +180,7 @@ class link_middleman final : public caf::io::middleman_actor_impl {
   /// The accepting side of CAF's protocol speaks first. Waiting for it here keeps a mute peer out of the
   /// broker, which would wait for ever, and answer no later dial to that address.
   static result<void> greeting(int fd, const std::string& where) {
-    if (wait_ready(fd, readiness::read, clock_type::now() + proof_limit)) return {};
+    if (wait_for_socket(fd, POLLIN, clock_type::now() + proof_limit)) return {};
     return fail(ec::timed_out,
                 where +
                     " accepts connections but says nothing; is that a mooncaf control port, and "

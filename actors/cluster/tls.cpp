@@ -7,19 +7,20 @@
 #include <cstring>
 #include <string_view>
 
+#include "transport/net/tls_psk.hpp"
+
 namespace mooncaf {
 
 namespace {
 
 constexpr std::string_view key_name = "mooncaf-cluster";
-constexpr unsigned char cipher_id[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256, the only one offered
 
 const tls_context& owner(SSL* ssl) {
   return *static_cast<const tls_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
 }
 
 int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_size, SSL_SESSION** session) {
-  *session = owner(ssl).key_session(ssl);
+  *session = tls_psk_session(ssl, owner(ssl).key());
   *id = reinterpret_cast<const unsigned char*>(key_name.data());
   *id_size = key_name.size();
   return *session != nullptr ? 1 : 0;
@@ -27,7 +28,7 @@ int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_size
 
 int find_key(SSL* ssl, const unsigned char* id, size_t id_size, SSL_SESSION** session) {
   const bool ours = id_size == key_name.size() && std::memcmp(id, key_name.data(), id_size) == 0;
-  *session = ours ? owner(ssl).key_session(ssl) : nullptr;
+  *session = ours ? tls_psk_session(ssl, owner(ssl).key()) : nullptr;
   return 1;
 }
 
@@ -68,8 +69,7 @@ tls_step tls_session::step_of(int status) {
 tls_step tls_session::handshake() {
   ERR_clear_error();
   const auto step = step_of(SSL_do_handshake(ssl_));
-  // A handshake without the key cannot succeed, as no other way of proof is set up; this says so again.
-  if (step == tls_step::done && SSL_session_reused(ssl_) != 1) {
+  if (step == tls_step::done && !tls_psk_proved(ssl_)) {
     problem_ = "the other end did not use the cluster key";
     return tls_step::failed;
   }
@@ -97,18 +97,9 @@ tls_context::~tls_context() {
 
 result<std::unique_ptr<tls_context>> tls_context::make(const cluster_secret::key& key) {
   std::unique_ptr<tls_context> made{new tls_context(key)};
-  auto* context = SSL_CTX_new(TLS_method());
-  made->context_ = context;
-  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") != 1 ||
-      SSL_CTX_set_num_tickets(context, 0) != 1) {
-    return fail(ec::io_error, "TLS: " + pending_errors());
-  }
-  SSL_CTX_set_app_data(context, made.get());
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_psk_use_session_callback(context, offer_key);
-  SSL_CTX_set_psk_find_session_callback(context, find_key);
+  made->context_ = make_tls_psk_context({offer_key, find_key});
+  if (made->context_ == nullptr) return fail(ec::io_error, "TLS: " + pending_errors());
+  SSL_CTX_set_app_data(made->context_, made.get());
   return made;
 }
 
@@ -116,27 +107,7 @@ result<tls_session> tls_context::start(int fd, tls_role role) const {
   tls_session session{SSL_new(context_)};
   auto* ssl = session.ssl();
   if (ssl == nullptr || SSL_set_fd(ssl, fd) != 1) return fail(ec::io_error, "TLS: " + pending_errors());
-  if (role == tls_role::server) {
-    SSL_set_accept_state(ssl);
-  } else {
-    SSL_set_connect_state(ssl);
-    // With no authority loaded, no certificate is ever good. The accepting side has none to offer and asks
-    // for none.
-    SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
-  }
-  return session;
-}
-
-SSL_SESSION* tls_context::key_session(SSL* ssl) const {
-  auto* session = SSL_SESSION_new();
-  const auto* cipher = SSL_CIPHER_find(ssl, cipher_id);
-  if (session == nullptr || cipher == nullptr ||
-      SSL_SESSION_set1_master_key(session, key_.data(), key_.size()) != 1 ||
-      SSL_SESSION_set_cipher(session, cipher) != 1 ||
-      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
-    SSL_SESSION_free(session);
-    return nullptr;
-  }
+  set_tls_psk_role(ssl, role == tls_role::client);
   return session;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
-// TLS 1.3 with a pre-shared key: both ends prove that they know the key, the session has forward secrecy, and
-// there are no certificates to make, store or renew.
-// @source RFC 8446, section 2.2 (psk_dhe_ke), with one external key.
+// The encryption of control links (`transport/net/tls_psk.hpp`), in steps that fit CAF's event loop: both
+// ends prove that they know the cluster's key, and there are no certificates to make, store or renew.
 
 #include <openssl/types.h>
 
@@ -10,10 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "transport/net/secret.hpp"
 #include "runtime/base/result.hpp"
-
-struct ssl_session_st;  // SSL_SESSION, which openssl/types.h does not declare
+#include "transport/net/secret.hpp"
 
 namespace mooncaf {
 
@@ -56,8 +53,7 @@ class tls_context {
   /// @error `ec::io_error`
   result<tls_session> start(int fd, tls_role role) const;
 
-  /// A fresh description of the key, as OpenSSL's call-backs want it; the caller owns it.
-  ssl_session_st* key_session(SSL* ssl) const;
+  const cluster_secret::key& key() const noexcept { return key_; }
 
  private:
   explicit tls_context(const cluster_secret::key& key);

@@ -6,7 +6,6 @@
 
 #include "gpu/cuda/cuda_copies.hpp"
 #include "gpu/cuda/cuda_weight.hpp"
-#include "gpu/host/vocab_ops.hpp"
 
 namespace mooncaf::cuda {
 
@@ -72,26 +71,13 @@ cuda_queue::cuda_queue(accelerator& gpu, int priority)
     : processors_(gpu.info().processors),
       stream_(gpu.make_stream(priority)),
       rooms_{gpu, [this] { run_kept(); }},
-      halves_(rooms_),
-      halve_scales_(rooms_),
-      sums_(rooms_),
-      peaks_(rooms_),
       tokens_(rooms_),
-      positions_(rooms_),
-      frequencies_(rooms_),
-      write_blocks_(rooms_),
-      write_offsets_(rooms_),
-      tiles_(rooms_),
-      read_blocks_(rooms_),
-      contexts_(rooms_),
-      moved_rows_(rooms_),
-      moved_weights_(rooms_),
+      inputs_(rooms_),
+      rotations_(rooms_),
+      writes_(rooms_),
+      attention_(rooms_),
+      moves_(rooms_),
       choices_(rooms_),
-      edit_table_(rooms_),
-      raw_(rooms_),
-      tops_(rooms_),
-      chosen_(rooms_),
-      checked_blocks_(rooms_),
       checksums_(rooms_) {}
 
 void cuda_queue::collect() { rooms_.keeps = true; }
@@ -146,8 +132,8 @@ void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
   if (x.rows == 0 || jobs.empty()) return;
   const auto chunks = blocks_of(x.cols, chunk_columns);
   const halve_params h{x.data,
-                       halves_.of(x.rows * chunks * chunk_columns),
-                       halve_scales_.of(x.rows),
+                       inputs_.values.of(x.rows * chunks * chunk_columns),
+                       inputs_.scales.of(x.rows),
                        x.stride,
                        count_of(x.cols),
                        chunks};
@@ -172,8 +158,8 @@ void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
   if (x.rows == 0) return;
   rope_launch p;
   p.x = x.data;
-  p.positions = positions_.put(*stream_, positions);
-  p.inv_freq = frequencies_.put(*stream_, rope.inv_freq);
+  p.positions = rotations_.positions.put(*stream_, positions);
+  p.inv_freq = rotations_.frequencies.put(*stream_, rope.inv_freq);
   p.stride = x.stride;
   p.heads = heads;
   p.head_dim = head_dim;
@@ -186,46 +172,14 @@ void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
 void cuda_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                           std::span<const attention_seq> seqs) {
   if (k.rows == 0) return;
-  row_blocks_.assign(k.rows, nullptr);
-  row_offsets_.assign(k.rows, 0);
-  for (const auto& seq : seqs) {
-    for (std::uint32_t i = 0; i < seq.q_tokens; ++i) {
-      const auto position = seq.kv_tokens - seq.q_tokens + i;
-      row_blocks_[seq.q_begin + i] = seq.blocks[position / layout.block_tokens].at;
-      row_offsets_[seq.q_begin + i] = count_of(position % layout.block_tokens * layout.row_bytes());
-    }
-  }
   kv_write_params p;
   p.k = k.data;
   p.v = v.data;
   p.k_stride = k.stride;
   p.v_stride = v.stride;
-  p.blocks = write_blocks_.put(*stream_, row_blocks_);
-  p.row_offsets = write_offsets_.put(*stream_, row_offsets_);
+  writes_.put(*stream_, layout, k.rows, seqs, p);
   p.kv = view_of(layout, layer);
   launch(kernel::kv_write, {count_of(k.rows)}, p);
-}
-
-void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group,
-                           std::uint32_t tile_rows) {
-  plan_.tiles.clear();
-  plan_.blocks.clear();
-  plan_.contexts.assign(rows, 0);
-  plan_.longest = 0;
-  for (const auto& seq : seqs) {
-    if (seq.q_tokens == 0) continue;
-    const attention_tile whole{seq.q_begin, seq.q_tokens, seq.kv_tokens, count_of(plan_.blocks.size()), 0};
-    for (std::uint32_t row = 0; row < seq.q_tokens * group; row += tile_rows) {
-      plan_.tiles.push_back(whole);
-      plan_.tiles.back().first_row = row;
-    }
-    for (const auto& block : seq.blocks) plan_.blocks.push_back(block.at);
-    for (std::uint32_t i = 0; i < seq.q_tokens; ++i)
-      plan_.contexts[seq.q_begin + i] = seq.kv_tokens - seq.q_tokens + i + 1;
-    plan_.longest = std::max(plan_.longest, seq.kv_tokens);
-  }
-  // Tiles start in order, and those of long contexts take longest.
-  std::ranges::stable_sort(plan_.tiles, std::greater{}, &attention_tile::kv_tokens);
 }
 
 void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
@@ -234,14 +188,13 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   attention_params p;
   p.kv = view_of(layout, layer);
   p.group = n_heads / layout.n_kv_heads;
-  make_plan(seqs, q.rows, p.group, layout.head_dim <= 256 ? attention_rows : wide_attention_rows);
-  if (plan_.tiles.empty()) return;
+  attention_.make(seqs, q.rows, p.group, layout.head_dim <= 256 ? attention_rows : wide_attention_rows);
+  if (attention_.tiles() == 0) return;
   p.q = q.data;
   p.out = out.data;
   p.q_stride = q.stride;
   p.out_stride = out.stride;
-  p.tiles = tiles_.put(*stream_, plan_.tiles);
-  p.blocks = read_blocks_.put(*stream_, plan_.blocks);
+  attention_.put(*stream_, p);
   p.tokens = count_of(q.rows);
   p.heads = n_heads;
   p.scale = static_cast<float>(form.scale * log2_e);
@@ -251,26 +204,23 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   p.sinks = form.sinks;
   // Where there is less work than processors, splits are computed side by side; the bits are the same.
   // What is kept comes again with longer contexts: blocks of threads without a split cost less than a graph.
-  const auto needed = blocks_of(plan_.longest, attention_split);
+  const auto needed = blocks_of(attention_.longest(), attention_split);
   const auto splits = rooms_.keeps ? std::bit_ceil(needed) : needed;
   const auto sums = std::size_t{splits} * q.rows * n_heads * layout.head_dim;
-  const bool apart =
-      splits > 1 && plan_.tiles.size() * layout.n_kv_heads < 2 * processors_ && sums <= most_split_floats;
-  if (apart) {
-    p.sums = sums_.of(sums);
-    p.peaks = peaks_.of(std::size_t{2} * splits * q.rows * n_heads);
-  }
+  const bool apart = splits > 1 && std::size_t{attention_.tiles()} * layout.n_kv_heads < 2 * processors_ &&
+                     sums <= most_split_floats;
+  if (apart) attention_.split(splits, p);
   const auto which = layout.head_dim <= 64    ? kernel::attention_64
                      : layout.head_dim <= 128 ? kernel::attention_128
                      : layout.head_dim <= 256 ? kernel::attention_256
                                               : kernel::attention_640;
-  launch(which, {count_of(plan_.tiles.size()), layout.n_kv_heads, apart ? splits : 1}, p);
+  launch(which, {attention_.tiles(), layout.n_kv_heads, apart ? splits : 1}, p);
   if (!apart) return;
   combine_params c;
   c.sums = p.sums;
   c.peaks = p.peaks;
   c.out = out.data;
-  c.contexts = contexts_.put(*stream_, plan_.contexts);
+  c.contexts = attention_.put_contexts(*stream_);
   c.out_stride = out.stride;
   c.tokens = p.tokens;
   c.heads = n_heads;
@@ -311,7 +261,7 @@ void cuda_queue::soft_cap(tensor x, float cap) {
 
 void cuda_queue::gather(tensor x, std::span<const std::uint32_t> rows, tensor out) {
   if (rows.empty()) return;
-  const move_params p{x.data,     out.data,        moved_rows_.put(*stream_, rows), nullptr, x.stride,
+  const move_params p{x.data,     out.data,        moves_.rows.put(*stream_, rows), nullptr, x.stride,
                       out.stride, count_of(x.cols)};
   launch(kernel::move, {count_of(rows.size())}, p);
 }
@@ -321,8 +271,8 @@ void cuda_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std:
   if (rows.empty()) return;
   const move_params p{x.data,
                       y.data,
-                      moved_rows_.put(*stream_, rows),
-                      moved_weights_.put(*stream_, weights),
+                      moves_.rows.put(*stream_, rows),
+                      moves_.weights.put(*stream_, weights),
                       x.stride,
                       y.stride,
                       count_of(x.cols)};
@@ -331,55 +281,21 @@ void cuda_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std:
 
 void cuda_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
   if (how.empty()) return;
-  row_choices_.clear();
-  edits_.clear();
-  std::size_t tops = 0;
-  for (const auto& h : how) {
-    row_choice c;
-    c.u = h.u;
-    c.row = h.row;
-    c.greedy = h.greedy ? 1 : 0;
-    c.per_degree = h.greedy ? 1 : 1 / h.limits.temperature;
-    c.nats = nats_kept(h.limits.min_p);
-    c.top_k = count_of(static_cast<std::size_t>(std::max(h.limits.top_k, 0)));
-    c.top_p = h.limits.top_p;
-    c.first_edit = count_of(edits_.size());
-    c.edits = count_of(h.edits.size());
-    c.first_top = count_of(tops);
-    c.tops = count_of(h.top.size());
-    c.describe = h.describe ? 1 : 0;
-    row_choices_.push_back(c);
-    edits_.insert(edits_.end(), h.edits.begin(), h.edits.end());
-    tops += h.top.size();
-  }
   choose_params p;
   p.logits = logits.data;
   p.stride = logits.stride;
-  p.choices = choices_.put(*stream_, row_choices_);
-  p.edits = edits_.empty() ? nullptr : edit_table_.put(*stream_, edits_);
-  p.raw = raw_.of(edits_.size());
-  p.tops = tops_.of(tops);
-  p.out = chosen_.of(how.size());
+  choices_.put(*stream_, how, p);
   p.cols = count_of(logits.cols);
   launch(kernel::choose, {count_of(how.size())}, p);
   send();
-  stream_->download(out.data(), reinterpret_cast<const std::byte*>(p.out), out.size_bytes());
-  for (std::size_t i = 0; i < how.size(); ++i) {
-    if (how[i].top.empty()) continue;
-    stream_->download(how[i].top.data(),
-                      reinterpret_cast<const std::byte*>(p.tops + row_choices_[i].first_top),
-                      how[i].top.size_bytes());
-  }
+  choices_.take(*stream_, p, how, out);
 }
 
 void cuda_queue::checksum(std::span<const device_bytes> blocks, std::size_t bytes,
                           std::span<std::uint64_t> out) {
   if (blocks.empty()) return;
-  checked_.clear();
-  for (const auto& b : blocks) checked_.push_back(b.at);
   auto p = checksum_secrets();
-  p.blocks = checked_blocks_.put(*stream_, checked_);
-  p.out = checksums_.of(blocks.size());
+  checksums_.put(*stream_, blocks, p);
   p.bytes = bytes;
   launch(kernel::checksum, {count_of(blocks.size())}, p);
   send();

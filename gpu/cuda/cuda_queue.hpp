@@ -1,11 +1,12 @@
 #pragma once
 // The operations of gpu/device.hpp as launches of kernels.
 
-#include <vector>
+#include <memory>
 
 #include "gpu/cuda/device_array.hpp"
 #include "gpu/cuda/kernel_params.hpp"
 #include "gpu/cuda/launch_graphs.hpp"
+#include "gpu/cuda/queue_tables.hpp"
 #include "gpu/device.hpp"
 #include "gpu/work_collector.hpp"
 
@@ -68,16 +69,7 @@ class cuda_queue final : public compute_queue, public work_collector {
   void end_turn() override {}
 
  private:
-  /// What an attention call's sequences come to, in tables of the host's.
-  struct plan {
-    std::vector<attention_tile> tiles;
-    std::vector<const std::byte*> blocks;
-    std::vector<std::uint32_t> contexts;  ///< of each row of q; 0: of no sequence
-    std::uint32_t longest = 0;
-  };
   void gated(tensor gate, tensor up, tensor out, bool gelu, float limit);
-  void make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group,
-                 std::uint32_t tile_rows);
 
   template <class Params>
   void launch(kernel which, grid blocks, Params params);
@@ -91,34 +83,15 @@ class cuda_queue final : public compute_queue, public work_collector {
   room_source rooms_;
   launch_list kept_;
   launch_graphs graphs_;
-  plan plan_;
-  std::vector<std::byte*> row_blocks_;
-  std::vector<std::uint32_t> row_offsets_;
 
-  device_room<std::uint16_t> halves_;
-  device_room<float> halve_scales_;
-  device_room<float> sums_;
-  device_room<float> peaks_;
   device_table<std::int32_t> tokens_;
-  device_table<std::int32_t> positions_;
-  device_table<float> frequencies_;
-  device_table<std::byte*> write_blocks_;
-  device_table<std::uint32_t> write_offsets_;
-  device_table<attention_tile> tiles_;
-  device_table<const std::byte*> read_blocks_;
-  device_table<std::uint32_t> contexts_;
-  device_table<std::uint32_t> moved_rows_;
-  device_table<float> moved_weights_;
-  std::vector<row_choice> row_choices_;
-  std::vector<logit_edit> edits_;
-  device_table<row_choice> choices_;
-  device_table<logit_edit> edit_table_;
-  device_room<float> raw_;
-  device_room<candidate> tops_;
-  device_room<chosen_token> chosen_;
-  std::vector<const std::byte*> checked_;
-  device_table<const std::byte*> checked_blocks_;
-  device_room<std::uint64_t> checksums_;
+  halved_rows inputs_;
+  rotation_tables rotations_;
+  kv_write_tables writes_;
+  attention_plan attention_;
+  move_tables moves_;
+  choice_tables choices_;
+  checksum_tables checksums_;
 };
 
 }  // namespace mooncaf::cuda

@@ -17,14 +17,15 @@ void stream_copy(void* to, const void* from, std::size_t n) noexcept;
 /// The same, and @returns `checksum64` (xxh3-64) of the bytes.
 std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
 /// The same with ordinary stores, for bytes that this processor looks at next: they are in its caches. Every
-/// byte is loaded once, so the checksum is of what was stored whoever writes to the source meanwhile.
+/// byte is loaded once, so the checksum is that of the stored bytes even if the source changes meanwhile.
 std::uint64_t near_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
 /// `checksum64` of `n` bytes with the widest vectors of this processor.
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept;
-/// The same of bytes that no cache has, for which memory is asked in four places at once. Where another core
-/// goes through the same bytes at the same time `wide_checksum` lets both have what either asked for.
+/// The same of bytes that are in no cache, asking memory for four places at once. Where another core reads
+/// the same bytes at the same time `wide_checksum` is faster: each core uses lines that the other has asked
+/// for.
 std::uint64_t cold_checksum(const void* from, std::size_t n) noexcept;
-/// What is known of a copy that is made part by part, as its bytes come. Begins empty.
+/// The state of a copy that is made part by part, as its bytes come. Begins empty.
 struct copy_in_parts {
   alignas(64) std::uint64_t sums[8] = {};
   std::uint64_t bytes = 0;  ///< copied so far

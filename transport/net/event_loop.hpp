@@ -25,8 +25,8 @@ class loop_poller {
   virtual ~loop_poller() = default;
   /// Does a bounded amount of work. @returns true if there was some, so that the loop looks again at once.
   virtual bool poll() = 0;
-  /// The loop is about to sleep: from now on whoever makes work must write to the loop's wake descriptor.
-  /// Called before a last `poll`.
+  /// The loop is about to sleep: from now on a process that makes work must write to the loop's wake
+  /// descriptor. Called before a last `poll`.
   virtual void arm() = 0;
   virtual void disarm() = 0;
 };

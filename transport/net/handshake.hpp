@@ -9,8 +9,8 @@
 //     identity, HMAC(secret, it, nonces)   ──►    admits or refuses
 //                                          ◄──    identity with status, HMAC
 //
-// Who does not know the secret learns neither version nor node id, in either role: up to the proofs only
-// random bytes travel. HMAC is SHA-256; the labels keep one side's proof from being played back as the
+// A peer that does not know the secret learns neither version nor node id, in either role: up to the proofs
+// only random bytes travel. HMAC is SHA-256; the labels keep one side's proof from being played back as the
 // other's. What follows on the link is neither encrypted nor authenticated byte by byte: a data network that
 // strangers can alter in flight needs a tunnel.
 
@@ -101,7 +101,7 @@ class handshake {
 
 /// @returns cryptographically random bytes. @error `ec::io_error` if the system has none.
 result<handshake::nonce> make_nonce();
-/// A random non-zero number that nobody can guess.
+/// A random non-zero number that cannot be guessed.
 result<std::uint64_t> make_random_u64();
 
 }  // namespace mooncaf

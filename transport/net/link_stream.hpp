@@ -14,7 +14,7 @@
 
 namespace mooncaf {
 
-/// One end of a connection. Nothing here ever waits: who has to wait calls `settle`, polls `fd()` for
+/// One end of a connection. No call waits: a caller that has to wait calls `settle`, polls `fd()` for
 /// `events(…)` if that is true, and calls `woken`.
 /// @thread  One may send while another receives; else not synchronised. `shutdown`: any.
 class link_stream {
@@ -34,34 +34,34 @@ class link_stream {
   link_stream(const link_stream&) = delete;
   link_stream& operator=(const link_stream&) = delete;
 
-  /// What it says `ok` to reaches the other end, though this process dies, or waits for it in memory that
-  /// outlives us.
+  /// Bytes that it says `ok` to reach the other end though this process dies, or wait for it in memory that
+  /// outlives this process.
   virtual passed send(std::span<const std::byte> bytes) = 0;
   virtual passed receive(std::span<std::byte> into) = 0;
-  /// What broke it, for a person. @thread  whoever was told so
+  /// What broke the stream, for a person. @thread  one that was told `broken`
   virtual std::string why() const = 0;
 
   /// To be polled, by poll(2) or a level-triggered epoll(7).
   virtual int fd() const noexcept = 0;
   /// @param wanted  POLLIN, to receive, POLLOUT, to send, or both. @returns what to poll `fd()` for.
   virtual short events(short wanted) const { return wanted; }
-  /// Bytes have come that `fd()` need not tell of. @thread  who receives
+  /// Bytes have come that `fd()` need not tell of. @thread  the receiving one
   virtual bool pending() const { return false; }
-  /// `receive` would not say `again`. Asked again and again by who looks before he sleeps.
-  /// @thread  who receives
+  /// `receive` would not say `again`. Asked again and again by a thread that looks before it sleeps.
+  /// @thread  the receiving one
   virtual bool arrived() const {
     ::pollfd one{fd(), POLLIN, 0};
     return pending() || ::poll(&one, 1, 0) > 0;
   }
-  /// Who sleeps at `fd()` need not be woken before so many bytes have come, unless the other end calls
-  /// `wake`. A wish: he may be. @thread  who receives
+  /// A thread that sleeps at `fd()` need not be woken before so many bytes have come, unless the other end
+  /// calls `wake`. This is a hint: it may be woken earlier. @thread  the receiving one
   virtual void wake_from(std::size_t /*bytes*/) {}
-  /// He is about to sleep there. @returns false if what he waits for has come already.
+  /// The caller is about to sleep there. @returns false if bytes have come already.
   virtual bool settle() { return !pending(); }
-  /// He does not sleep any more, or did not begin. @param told  `fd()` had something to tell.
+  /// The caller does not sleep any more, or did not begin. @param told  `fd()` had something to tell.
   virtual void woken(bool /*told*/) {}
   /// Wakes the other end, however little it was sent, where the stream does not do so by itself.
-  /// @thread  who sends
+  /// @thread  the sending one
   virtual void wake() {}
 
   /// Ends both directions; the descriptor stays open until the object goes.

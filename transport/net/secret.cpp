@@ -35,7 +35,7 @@ std::string_view trimmed(std::string_view text) {
 
 std::string message_of(int number) { return std::generic_category().message(number); }
 
-/// Whether nobody but this user, root and a group of their choice knows what the file holds.
+/// Checks that only this user, root and a group of their choice can have read or written the file.
 result<void> check_kept(const struct stat& file) {
   char mode[8];
   std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(file.st_mode & 07777));
@@ -70,7 +70,7 @@ result<void> write_random(int fd) {
   return {};
 }
 
-/// Makes the file whole or not at all, and leaves alone what another process has made meanwhile.
+/// Makes the file whole or not at all, and keeps one that another process has made meanwhile.
 result<void> make_secret_file(const std::string& path) {
   const auto folder = std::filesystem::path{path}.parent_path();
   std::error_code failed;
@@ -149,7 +149,7 @@ result<cluster_secret> cluster_secret::from_file_or_new(const std::string& path)
 
 result<std::string> cluster_secret::default_path() {
   constexpr const char* name = "/mooncaf/cluster.secret";
-  // A relative one is to be ignored, says the standard.
+  // The XDG standard says that a relative path is to be ignored.
   if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && config[0] == '/') {
     return std::string{config} + name;
   }
@@ -184,7 +184,7 @@ cluster_secret::key cluster_secret::derive(std::string_view purpose) const {
   key out{};
   const bool derived = context && EVP_KDF_derive(context.get(), out.data(), out.size(), params) == 1;
   OPENSSL_cleanse(secret.data(), secret.size());
-  // Going on with a key of zeros would let everyone in.
+  // A key of zeros would let everyone in.
   if (!derived) std::abort();
   return out;
 }

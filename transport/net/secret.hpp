@@ -1,5 +1,5 @@
 #pragma once
-// The cluster secret: what a process must know to be let in.
+// The cluster secret, which a process must know to be let in.
 
 #include <array>
 #include <cstddef>

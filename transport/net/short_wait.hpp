@@ -17,13 +17,13 @@
 
 namespace mooncaf {
 
-/// Says how long to look before a sleep, by what looking was good for lately. Where nothing comes it says
-/// "not at all" after a few waits, so that who is idle sleeps.
+/// Says how long to look for work before a sleep, by how often looking paid lately. Where no work comes it
+/// says "not at all" after a few waits, so that an idle thread sleeps.
 /// @thread  not synchronised
 class short_wait {
  public:
   static constexpr duration usual = std::chrono::microseconds(50);
-  /// For who answers: as long as it takes whoever asks to copy a MiB before the next question.
+  /// For a thread that answers: as long as it takes the asking side to copy a MiB before its next question.
   static constexpr duration between_questions = std::chrono::microseconds(250);
 
   /// @param longest  zero: never look. Nor is there a point in it for a process with one processor: who
@@ -43,7 +43,7 @@ class short_wait {
       }
       pause();
       const auto before = std::exchange(at, now());
-      // Others want the processor, and whoever sleeps is let before whoever gives it away.
+      // Other threads want the processor, and a thread that slept is scheduled before one that yields.
       if (at - before > longest_) credit_ = crowded;
     }
     return false;
@@ -60,7 +60,7 @@ class short_wait {
     else if (gap <= longest_ + waking) ++credit_;
   }
 
-  /// Of the processor, for what shares it.
+  /// Lets other threads of this processor run.
   static void pause() noexcept {
 #if defined(__x86_64__)
     _mm_pause();

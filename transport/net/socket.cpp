@@ -3,9 +3,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
@@ -32,18 +34,27 @@ result<unique_fd> connect_to(int family, int type, const socket_address& to) {
 
 }  // namespace
 
-result<socket_address> resolve_tcp(const std::string& host, std::uint16_t port) {
+result<std::vector<socket_address>> resolve_all_tcp(const std::string& host, std::uint16_t port) {
   ::addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   ::addrinfo* found = nullptr;
   const int rc = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (rc != 0) return fail(ec::invalid_argument, "cannot resolve host '" + host + "': " + ::gai_strerror(rc));
-  socket_address address;
-  address.size = found->ai_addrlen;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  std::vector<socket_address> all;
+  for (const auto* at = found; at != nullptr; at = at->ai_next) {
+    auto& address = all.emplace_back();
+    address.size = at->ai_addrlen;
+    std::memcpy(&address.storage, at->ai_addr, at->ai_addrlen);
+  }
   ::freeaddrinfo(found);
-  return address;
+  return all;
+}
+
+result<socket_address> resolve_tcp(const std::string& host, std::uint16_t port) {
+  auto all = resolve_all_tcp(host, port);
+  if (!all) return fail(all.error());
+  return all->front();
 }
 
 result<socket_address> unix_address(const std::string& name) {
@@ -81,6 +92,38 @@ int connect_error(int fd) {
   int code = 0;
   ::socklen_t size = sizeof(code);
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 ? code : errno;
+}
+
+bool wait_for_socket(int fd, short events, time_point until) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_type::now()).count();
+    ::pollfd one{fd, events, 0};
+    const int n = ::poll(&one, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
+    if (n > 0 || (n < 0 && errno != EINTR)) return true;
+    if (n == 0 && left <= 0) return false;
+  }
+}
+
+result<unique_fd> dial_tcp(const socket_address& to, time_point until) {
+  auto fd = connect_tcp(to);
+  if (!fd) return fd;
+  if (!wait_for_socket(fd->get(), POLLOUT, until))
+    return fail(ec::timed_out, "no answer to the connection request");
+  if (const int why = connect_error(fd->get()); why != 0) return fail(ec::peer_lost, errno_text(why));
+  return fd;
+}
+
+result<unique_fd> dial_tcp(const std::string& host, std::uint16_t port, time_point until) {
+  const auto where = host + ":" + std::to_string(port);
+  const auto addresses = resolve_all_tcp(host, port);
+  if (!addresses) return fail(ec::peer_lost, addresses.error().detail);
+  error last;
+  for (const auto& at : *addresses) {
+    auto fd = dial_tcp(at, until);
+    if (fd) return fd;
+    last = {fd.error().code, where + ": " + fd.error().detail};
+  }
+  return fail(std::move(last));
 }
 
 void tune_tcp(int fd, duration lost_after) {

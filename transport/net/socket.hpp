@@ -21,8 +21,11 @@ struct socket_address {
   const ::sockaddr* get() const noexcept { return reinterpret_cast<const ::sockaddr*>(&storage); }
 };
 
-/// Resolves a numeric address or a name (which may block for as long as the resolver takes).
+/// Resolves a numeric address or a name (which may block for as long as the resolver takes). @returns the
+/// first address that it has.
 result<socket_address> resolve_tcp(const std::string& host, std::uint16_t port);
+/// All addresses that it has, one at least.
+result<std::vector<socket_address>> resolve_all_tcp(const std::string& host, std::uint16_t port);
 /// @param name  a path, or '@' and a name in the abstract namespace. @error `ec::invalid_argument` if too
 /// long.
 result<socket_address> unix_address(const std::string& name);
@@ -35,6 +38,14 @@ std::uint16_t bound_port(int fd);
 result<unique_fd> connect_tcp(const socket_address& to);
 result<unique_fd> connect_unix(const socket_address& to, int type = SOCK_SEQPACKET);
 int connect_error(int fd);
+/// Connects, and waits until the connection stands. @error `ec::peer_lost`: no process listens there;
+/// `ec::timed_out`
+result<unique_fd> dial_tcp(const socket_address& to, time_point until);
+/// The same to the first address of `host` that answers. @error `ec::peer_lost` also for a host without
+/// address
+result<unique_fd> dial_tcp(const std::string& host, std::uint16_t port, time_point until);
+/// Waits until a socket is ready for `events` of poll(2), or has failed. @returns false at the limit.
+bool wait_for_socket(int fd, short events, time_point until);
 /// No delay; the kernel gives up a peer that does not answer for `lost_after`.
 void tune_tcp(int fd, duration lost_after);
 /// Bounds what the kernel holds of what was written, instead of letting it grow (SO_SNDBUF).
@@ -43,8 +54,7 @@ void bound_send_buffer(int fd, std::uint64_t bytes);
 /// Packets with descriptors over a Unix socket of type SOCK_SEQPACKET.
 enum class packet_status { ok, again, closed };
 packet_status send_packet(int fd, std::span<const std::byte> bytes, std::span<const int> fds = {});
-/// @param bytes  resized to the packet; packets over 4 KiB count as `closed`, since nobody of ours sends
-/// such.
+/// @param bytes  resized to the packet; packets over 4 KiB count as `closed`, since no node sends such.
 packet_status receive_packet(int fd, std::vector<std::byte>& bytes, std::vector<unique_fd>& fds);
 /// True if the other end of a Unix socket runs as our user or as root.
 bool same_user(int fd);

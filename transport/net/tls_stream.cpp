@@ -12,19 +12,19 @@
 #include <cstdlib>
 #include <utility>
 
+#include "transport/net/tls_psk.hpp"
+
 namespace mooncaf {
 
 namespace {
 
-constexpr unsigned char cipher_id[] = {0x13, 0x01};
-constexpr const char* cipher_name = "TLS_AES_128_GCM_SHA256";
 constexpr std::size_t salt_bytes = tls_key::offer_bytes / 2;
 constexpr std::size_t record_bytes_max = 16 * 1024;
 
 std::array<unsigned char, 32> hmac(std::span<const unsigned char> key, std::span<const unsigned char> text) {
   std::array<unsigned char, 32> out{};
   unsigned size = 0;
-  // Going on with zeros would let everyone in.
+  // A key of zeros would let everyone in.
   if (::HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), text.data(), text.size(), out.data(),
              &size) == nullptr)
     std::abort();
@@ -36,14 +36,6 @@ std::array<unsigned char, 32> derived(std::string_view secret, std::string_view 
     return std::span{reinterpret_cast<const unsigned char*>(text.data()), text.size()};
   };
   return hmac(bytes(secret), bytes(purpose));
-}
-
-/// What OpenSSL has to say of the last call of this thread. @param code  of the first; zero: nothing
-std::string said_by_openssl(unsigned long& code) {
-  code = ERR_peek_error();
-  const char* const reason = code == 0 ? nullptr : ERR_reason_error_string(code);
-  ERR_clear_error();
-  return reason == nullptr ? "TLS failed" : std::string{"TLS: "} + reason;
 }
 
 }  // namespace
@@ -69,14 +61,13 @@ result<tls_key::offer> tls_key::make_offer() const {
   return made;
 }
 
-bool tls_key::made(std::span<const unsigned char> by_somebody) const {
-  if (by_somebody.size() != offer_bytes) return false;
-  const auto mac = sign(by_somebody.first(salt_bytes));
-  return ::CRYPTO_memcmp(mac.data(), by_somebody.data() + salt_bytes, offer_bytes - salt_bytes) == 0;
+bool tls_key::made(std::span<const unsigned char> claimed) const {
+  if (claimed.size() != offer_bytes) return false;
+  const auto mac = sign(claimed.first(salt_bytes));
+  return ::CRYPTO_memcmp(mac.data(), claimed.data() + salt_bytes, offer_bytes - salt_bytes) == 0;
 }
 
-// ---- what OpenSSL calls
-// -------------------------------------------------------------------------------------------
+// ---- OpenSSL's call-backs ----
 
 struct tls_stream::calls {
   static tls_stream& of(SSL* ssl) { return *static_cast<tls_stream*>(SSL_get_app_data(ssl)); }
@@ -87,7 +78,7 @@ struct tls_stream::calls {
     auto& s = of(ssl);
     *id = s.offer_.data();
     *size = s.offer_.size();
-    *session = s.session_of(*s.own_);
+    *session = tls_psk_session(ssl, s.own_->bytes());
     return *session != nullptr ? 1 : 0;
   }
 
@@ -97,7 +88,7 @@ struct tls_stream::calls {
     for (const auto& key : *s.keys_) {
       if (!key.made({id, size})) continue;
       s.known_ = static_cast<std::size_t>(&key - s.keys_->data());
-      *session = s.session_of(key);
+      *session = tls_psk_session(ssl, key.bytes());
       break;
     }
     return 1;
@@ -150,40 +141,19 @@ struct tls_stream::calls {
   /// Likewise; both roles have the same. No key is in it.
   static SSL_CTX* context() {
     static SSL_CTX* const made = [] {
-      auto* const c = SSL_CTX_new(TLS_method());
-      const bool whole = c != nullptr && SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1 &&
-                         SSL_CTX_set_ciphersuites(c, cipher_name) == 1 &&
-                         SSL_CTX_set1_groups_list(c, "X25519") == 1 && SSL_CTX_set_num_tickets(c, 0) == 1;
-      if (!whole) {
+      auto* const c = make_tls_psk_context({offer_key, find_key});
+      if (c == nullptr || SSL_CTX_set1_groups_list(c, "X25519") != 1) {
         SSL_CTX_free(c);
         return static_cast<SSL_CTX*>(nullptr);
       }
-      SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
-      SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
       SSL_CTX_set_read_ahead(c, 1);  // many small records by one system call
-      SSL_CTX_set_psk_use_session_callback(c, offer_key);
-      SSL_CTX_set_psk_find_session_callback(c, find_key);
       return c;
     }();
     return made;
   }
 };
 
-ssl_session_st* tls_stream::session_of(const tls_key& key) const {
-  auto* session = SSL_SESSION_new();
-  const auto* cipher = SSL_CIPHER_find(ssl_, cipher_id);
-  if (session == nullptr || cipher == nullptr ||
-      SSL_SESSION_set1_master_key(session, key.bytes().data(), key.bytes().size()) != 1 ||
-      SSL_SESSION_set_cipher(session, cipher) != 1 ||
-      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
-    SSL_SESSION_free(session);
-    return nullptr;
-  }
-  return session;
-}
-
-// ---- beginning and end
-// --------------------------------------------------------------------------------------------
+// ---- beginning and end ----
 
 tls_stream::tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys,
                        std::uint64_t renew_after)
@@ -204,13 +174,8 @@ result<void> tls_stream::open(bool client) {
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
   SSL_set_app_data(ssl_, this);
-  if (!client) {
-    SSL_set_accept_state(ssl_);
-    return {};
-  }
-  SSL_set_connect_state(ssl_);
-  // With no authority loaded no certificate is ever good: the key is the only proof.
-  SSL_set_verify(ssl_, SSL_VERIFY_PEER, nullptr);
+  set_tls_psk_role(ssl_, client);
+  if (!client) return {};
   const auto offer = own_->make_offer();
   if (!offer) return fail(offer.error());
   offer_ = *offer;
@@ -242,7 +207,8 @@ tls_stream::~tls_stream() {
   SSL_free(ssl_);
 }
 
-/// What has begun and is not whole is seen to be cut off.
+/// Tells the other end that this one closes, unless a record is incomplete: then the other end shall see that
+/// the stream was cut off.
 void tls_stream::say_closed() noexcept {
   if (!done_ || ended() || owed_ > 0 || problem_.code != ec::none || std::exchange(shut_, true)) return;
   ERR_clear_error();
@@ -262,8 +228,7 @@ bool tls_stream::begins(std::span<const std::byte> first) noexcept {
   return type >= 20 && type <= 23 && (first.size() < 2 || first[1] == std::byte{3});
 }
 
-// ---- the handshake
-// ------------------------------------------------------------------------------------------------
+// ---- the handshake ----
 
 result<bool> tls_stream::greet() {
   const std::lock_guard lock{mutex_};
@@ -273,7 +238,7 @@ result<bool> tls_stream::greet() {
 result<bool> tls_stream::shake() {
   if (done_) return true;
   if (problem_.code != ec::none) return fail(problem_);
-  // The queue of errors is the thread's: what another connection left there would fail this one.
+  // The queue of errors is the thread's: an error that another connection left there would fail this one.
   ERR_clear_error();
   const int status = SSL_do_handshake(ssl_);
   const int at = SSL_get_error(ssl_, status);
@@ -281,8 +246,7 @@ result<bool> tls_stream::shake() {
     waits_for_ = at == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
     return false;
   }
-  // Without the key it cannot succeed, as there is no other way of proof; this says so again.
-  if (at == SSL_ERROR_NONE && SSL_session_reused(ssl_) == 1) {
+  if (at == SSL_ERROR_NONE && tls_psk_proved(ssl_)) {
     done_ = true;
     pending_ = SSL_has_pending(ssl_) == 1;
     return true;
@@ -307,10 +271,9 @@ error tls_stream::read_problem() const {
   return {ec::unauthenticated, "the two ends do not know the same secret (" + said + ")"};
 }
 
-// ---- bytes
-// --------------------------------------------------------------------------------------------------------
+// ---- bytes ----
 
-/// What was taken whole, and is not sent whole, goes before anything else.
+/// Sends the rest of a record that OpenSSL believes sent, before anything else.
 link_stream::state tls_stream::send_rest() {
   while (!rest_.empty()) {
     const auto sent = below_->send(rest_);
@@ -320,8 +283,9 @@ link_stream::state tls_stream::send_rest() {
   return state::ok;
 }
 
-/// Tells the other end of a new key, and sends under it from now on. It never stops half way, where whoever
-/// receives would have to wait for room: what the stream below does not take stays in `rest_`.
+/// Tells the other end of a new key, and sends under it from now on. The announcement never stops half way,
+/// which would make the receiving thread wait for room: bytes that the stream below does not take stay in
+/// `rest_`.
 bool tls_stream::renew() {
   renewing_ = true;
   const bool done = SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 && SSL_do_handshake(ssl_) == 1;
@@ -330,6 +294,8 @@ bool tls_stream::renew() {
   return done;
 }
 
+/// Sends one record at most. OpenSSL wants a record that has begun to be offered again as it was: `owed_`
+/// keeps its size.
 link_stream::passed tls_stream::send(std::span<const std::byte> bytes) {
   const std::lock_guard lock{mutex_};
   const auto ready = shake();
@@ -358,10 +324,11 @@ link_stream::passed tls_stream::send(std::span<const std::byte> bytes) {
   return {state::again};
 }
 
+/// Takes as many whole records as there is room for; the rest of one stays with OpenSSL.
 link_stream::passed tls_stream::receive(std::span<std::byte> into) {
   std::size_t all = 0;
   pending_ = false;
-  // The lock is open between records: who sends does not wait for all of them.
+  // The lock is open between records, so that the sending thread does not wait for all of them.
   for (bool more = true; more && all < into.size();) {
     const std::lock_guard lock{mutex_};
     const auto ready = shake();

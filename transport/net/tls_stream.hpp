@@ -1,11 +1,10 @@
 #pragma once
-// TLS 1.3 with a pre-shared key over any stream: both ends prove that they know a secret, what follows is
-// encrypted and cannot be altered unnoticed, and who learns the secret later reads none of it. No
-// certificates.
+// TLS 1.3 with a pre-shared key (`tls_psk.hpp`) over any stream: both ends prove that they know a secret,
+// bytes are encrypted and cannot be altered unnoticed, and a thief of the secret cannot read what was sent
+// before.
 //
-// What the client says first in clear names its key without giving it away: 16 random bytes and, of these,
-// HMAC(secret, …). Who does not know the secret sees noise, of which no two are alike.
-// @source RFC 8446, section 2.2 (psk_dhe_ke), with one external key.
+// The client names its key in clear without giving it away: 16 random bytes and HMAC(secret, these bytes). A
+// listener that does not know the secret sees noise, never the same twice.
 
 #include <array>
 #include <cstddef>
@@ -21,19 +20,18 @@
 #include "runtime/base/result.hpp"
 #include "transport/net/link_stream.hpp"
 
-struct ssl_st;          // SSL
-struct ssl_session_st;  // SSL_SESSION
+struct ssl_st;  // SSL
 
 namespace mooncaf {
 
-/// What both ends of a `tls_stream` know, made from a secret that they share. The bytes are wiped when the
-/// object dies.
+/// The key that both ends of a `tls_stream` know, made from a secret that they share. The bytes are wiped
+/// when the object dies.
 class tls_key {
  public:
   static constexpr std::size_t offer_bytes = 32;
   using offer = std::array<unsigned char, offer_bytes>;
 
-  /// @param secret  that nobody can guess: 32 bytes, derived for this purpose alone.
+  /// @param secret  32 bytes that cannot be guessed, derived for this purpose alone.
   explicit tls_key(std::string_view secret);
   tls_key(const tls_key&) = default;
   tls_key& operator=(const tls_key&) = default;
@@ -41,8 +39,9 @@ class tls_key {
 
   /// Another one each time. @error `ec::io_error` if the system gives no random bytes.
   result<offer> make_offer() const;
-  /// Whether who made it knows this key, or has seen an offer of his. Any bytes may be asked about.
-  bool made(std::span<const unsigned char> by_somebody) const;
+  /// Whether the maker of an offer knows this key, or has seen an offer made with it. Any bytes may be asked
+  /// about.
+  bool made(std::span<const unsigned char> claimed) const;
 
   std::span<const unsigned char> bytes() const noexcept { return key_; }
 
@@ -52,9 +51,9 @@ class tls_key {
   std::array<unsigned char, 32> key_{}, offering_{};
 };
 
-/// Says `closed` only if the other end said that it closes: a connection that merely ends is `broken`, as
-/// what was cut off cannot be seen. Who was told `again` by `send` gives the same bytes next, more may
-/// follow. Bytes are `ok` when their record has gone whole into the stream below.
+/// Says `closed` only if the other end said that it closes: a connection that merely ends is `broken`, since
+/// bytes may have been cut off. A caller that `send` told `again` gives the same bytes next; more may follow
+/// them. Bytes are `ok` when their record has gone whole into the stream below.
 /// @thread  as for `link_stream`, once `greet` has said true; one thread until then
 class tls_stream final : public link_stream {
  public:
@@ -71,7 +70,7 @@ class tls_stream final : public link_stream {
                                                     std::uint64_t renew_after = records_per_key);
   ~tls_stream() override;
 
-  /// @returns whether what came first, one byte at least, may be of somebody who speaks TLS.
+  /// @returns whether the first bytes of a connection, one at least, may be TLS.
   static bool begins(std::span<const std::byte> first) noexcept;
 
   /// Goes on with the handshake, as `send` and `receive` do. @returns true when it is done; else to be called
@@ -94,7 +93,7 @@ class tls_stream final : public link_stream {
   void shutdown() noexcept override;
 
  private:
-  struct calls;  // what OpenSSL calls back
+  struct calls;  // OpenSSL's call-backs
 
   tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys,
              std::uint64_t renew_after);
@@ -106,7 +105,6 @@ class tls_stream final : public link_stream {
   error read_problem() const;
   bool ended() const noexcept { return below_at_ != state::ok; }
   void say_closed() noexcept;
-  ssl_session_st* session_of(const tls_key& key) const;
 
   std::unique_ptr<link_stream> below_;
   keyring keys_;
@@ -116,13 +114,14 @@ class tls_stream final : public link_stream {
   bool done_ = false;  // the handshake
   short waits_for_ = POLLIN;
   std::size_t known_ = 0;
-  bool pending_ = false;  // who receives alone looks at it
+  bool pending_ = false;  // the receiving thread's
 
-  mutable std::mutex mutex_;  // of `ssl_`, for the two that send and receive, and of what follows
+  mutable std::mutex
+      mutex_;  // guards `ssl_` between the sending and the receiving thread, and the members below
   const std::uint64_t renew_after_;
   std::uint64_t records_ = 0;    // sent under the present key
-  bool renewing_ = false;        // what is to be sent is that a new key comes
-  std::vector<std::byte> rest_;  // of that, what the stream below has not taken yet
+  bool renewing_ = false;        // the record being sent announces a new key
+  std::vector<std::byte> rest_;  // of that record: bytes that the stream below has not taken yet
   std::size_t owed_ = 0;         // bytes that `send` has begun with
   bool heard_ = false;           // something has come
   bool foreign_ = false;         // and it was no TLS

@@ -10,11 +10,12 @@
 namespace mooncaf {
 namespace {
 
-constexpr unsigned receive_slots = 64;
-constexpr unsigned send_slots = 32;  // messages under way; the share of the queue that pieces leave free
+// Messages under way have a share of the queue that pieces leave free.
+constexpr unsigned receive_slots = message_slots::receiving;
+constexpr unsigned send_slots = message_slots::sending;
 constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
 constexpr std::uint8_t rnr_timer = 5;     // a peer without a free receive buffer is asked again after 60 us
-constexpr std::uint8_t rnr_for_ever = 7;  // whether it lives is not the NIC's to judge
+constexpr std::uint8_t rnr_for_ever = 7;  // the transport judges whether a peer lives, not the NIC
 
 // The NIC waits 4.096 us * 2^n.
 std::uint8_t timeout_exponent(duration d) {
@@ -34,15 +35,13 @@ result<std::unique_ptr<queue_pair>> queue_pair::make(const local_rail& rail, con
   return q;
 }
 
+// Makes the objects that live as long as the pair. Depth and inline size are what the device grants of what
+// the options ask for.
 result<void> queue_pair::create(const local_rail& rail) {
   const auto& limits = device_->limits;
   depth_ = std::min<unsigned>(options_.queue_depth, static_cast<unsigned>(limits.max_qp_wr) - send_slots);
   const int entries = static_cast<int>(depth_ + send_slots + receive_slots);
-  buffers_.resize((receive_slots + send_slots) * message_bytes_max);
-  auto mr = device_->register_memory(buffers_);
-  if (!mr) return fail(mr.error());
-  buffers_mr_ = std::move(*mr);
-  for (std::uint32_t i = 0; i < send_slots; ++i) free_slots_.push_back(receive_slots + i);
+  if (const auto ok = messages_.make(*device_); !ok) return ok;
   queue_.reset(::ibv_create_cq(device_->context.get(), entries, nullptr, device_->events.get(), 0));
   if (!queue_)
     return fail(ec::io_error, "rail " + rail.name() + " gives no completion queue of " +
@@ -62,6 +61,8 @@ result<void> queue_pair::create(const local_rail& rail) {
   return {};
 }
 
+// Reads the port, as its GID may have moved since discovery, and lets the pair receive before the peer knows
+// of it.
 result<void> queue_pair::prepare(const local_rail& rail) {
   const auto state = query_port(*device_, port_, options_.gid_index);
   if (!state) return fail(state.error().code, "rail " + rail.name() + ": " + state.error().detail);
@@ -92,6 +93,8 @@ result<void> queue_pair::prepare(const local_rail& rail) {
   return {};
 }
 
+// Takes the pair through the two states that the verbs ask for: ready to receive, then to send. Both ends
+// settle for the smaller MTU and read depth.
 result<void> queue_pair::connect(const queue_pair_endpoint& peer) {
   ::ibv_qp_attr a{};
   a.qp_state = IBV_QPS_RTR;
@@ -129,8 +132,7 @@ result<void> queue_pair::connect(const queue_pair_endpoint& peer) {
   return {};
 }
 
-// ---- posting
-// --------------------------------------------------------------------------------------------------------
+// ---- posting ----
 
 unsigned queue_pair::room() const noexcept {
   const auto used = static_cast<unsigned>(items_.size());
@@ -138,58 +140,39 @@ unsigned queue_pair::room() const noexcept {
 }
 
 void queue_pair::add(const rdma_order& order, rdma_item&& item) {
-  auto& w = batch_.emplace_back();
+  auto& w = batch_.add({reinterpret_cast<std::uintptr_t>(order.local), order.length, order.local_key}, true);
   w.wr_id = next_number_++;
   w.opcode = order.read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
   w.wr.rdma.remote_addr = order.remote;
   w.wr.rdma.rkey = order.remote_key;
-  w.num_sge = 1;
   if (!order.read && !order.device && order.length <= inline_bytes_) w.send_flags |= IBV_SEND_INLINE;
-  batch_parts_.push_back({reinterpret_cast<std::uintptr_t>(order.local), order.length, order.local_key});
   items_.push_back(std::move(item));
-  urgent_ = true;
 }
 
 void queue_pair::add_message(std::span<const std::byte> bytes, rdma_item&& item, bool urgent) {
   item.what = rdma_item::kind::message;
-  item.slot = free_slots_.back();
-  free_slots_.pop_back();
-  auto* at = buffers_.data() + item.slot * message_bytes_max;
+  item.slot = messages_.take();
+  auto* at = messages_.at(item.slot);
   std::memcpy(at, bytes.data(), bytes.size());
-  auto& w = batch_.emplace_back();
+  // Slots come back with completions: with few of them left it is time for one.
+  urgent |= messages_.free() < send_slots / 2;
+  auto& w = batch_.add(
+      {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes.size()), messages_.key()},
+      urgent);
   w.wr_id = next_number_++;
   w.opcode = IBV_WR_SEND;
-  w.num_sge = 1;
   if (bytes.size() <= inline_bytes_) w.send_flags |= IBV_SEND_INLINE;
-  batch_parts_.push_back(
-      {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes.size()), buffers_mr_->lkey});
   items_.push_back(std::move(item));
-  urgent_ |= urgent || free_slots_.size() < send_slots / 2;
 }
 
 result<void> queue_pair::flush() {
-  if (batch_.empty()) return {};
-  for (std::size_t i = 0; i < batch_.size(); ++i) {
-    auto& w = batch_[i];
-    w.sg_list = &batch_parts_[i];
-    w.next = i + 1 < batch_.size() ? &batch_[i + 1] : nullptr;
-    // The last one, if anybody waits for it: otherwise nobody would hear of what came before it.
-    if (++unsignalled_ < options_.signal_every && (w.next || !urgent_)) continue;
-    w.send_flags |= IBV_SEND_SIGNALED;
-    unsignalled_ = 0;
-  }
-  ::ibv_send_wr* bad = nullptr;
-  const int rc = ::ibv_post_send(pair_.get(), batch_.data(), &bad);
-  batch_.clear();
-  batch_parts_.clear();
-  urgent_ = false;
-  if (rc != 0) return fail(ec::io_error, "the NIC refuses orders: " + errno_text(rc));
+  if (const int rc = batch_.post(pair_.get(), options_.signal_every); rc != 0)
+    return fail(ec::io_error, "the NIC refuses orders: " + errno_text(rc));
   return {};
 }
 
 void queue_pair::post_receive(std::uint32_t slot) {
-  ::ibv_sge part{reinterpret_cast<std::uintptr_t>(buffers_.data() + slot * message_bytes_max),
-                 message_bytes_max, buffers_mr_->lkey};
+  ::ibv_sge part{reinterpret_cast<std::uintptr_t>(messages_.at(slot)), message_bytes_max, messages_.key()};
   ::ibv_recv_wr w{};
   w.wr_id = receive_flag | slot;
   w.sg_list = &part;
@@ -204,8 +187,7 @@ void queue_pair::break_now() {
   ::ibv_modify_qp(pair_.get(), &a, IBV_QP_STATE);
 }
 
-// ---- completions
-// ----------------------------------------------------------------------------------------------------
+// ---- completions ----
 
 void queue_pair::arm() { ::ibv_req_notify_cq(queue_.get(), 0); }
 
@@ -215,7 +197,7 @@ void queue_pair::retire_until(std::uint64_t number, queue_pair_owner& owner) {
     const auto item = std::move(items_.front());
     items_.pop_front();
     ++first_number_;
-    if (item.what == rdma_item::kind::message) free_slots_.push_back(item.slot);
+    if (item.what == rdma_item::kind::message) messages_.give_back(item.slot);
     owner.on_done(item);
   }
 }
@@ -234,7 +216,7 @@ result<unsigned> queue_pair::poll(queue_pair_owner& owner) {
     const auto& wc = done[i];
     const bool received = (wc.wr_id & receive_flag) != 0;
     if (wc.status != IBV_WC_SUCCESS) {
-      // All before it ended well, or they would have been reported.
+      // Orders before it ended well: a failure of theirs would have been reported first.
       if (!received && wc.wr_id > 0) retire_until(wc.wr_id - 1, owner);
       return fail(broken(wc));
     }
@@ -243,7 +225,7 @@ result<unsigned> queue_pair::poll(queue_pair_owner& owner) {
       continue;
     }
     const auto slot = static_cast<std::uint32_t>(wc.wr_id & ~receive_flag);
-    owner.on_message({buffers_.data() + slot * message_bytes_max, wc.byte_len});
+    owner.on_message({messages_.at(slot), wc.byte_len});
     post_receive(slot);
   }
   return static_cast<unsigned>(n);

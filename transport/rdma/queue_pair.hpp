@@ -14,11 +14,13 @@
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 #include "transport/rdma/device.hpp"
+#include "transport/rdma/message_slots.hpp"
+#include "transport/rdma/order_batch.hpp"
 #include "transport/rdma/rdma_wire.hpp"
 
 namespace mooncaf {
 
-/// What the owner of a queue pair wants back when an order is over.
+/// A note of its owner's that comes back when an order is over.
 struct rdma_item {
   enum class kind : std::uint8_t { piece, message };
   kind what = kind::piece;
@@ -54,7 +56,7 @@ class queue_pair_owner {
 /// @thread  not synchronised: the transport's
 class queue_pair {
  public:
-  static constexpr std::size_t message_bytes_max = 1024;
+  static constexpr std::size_t message_bytes_max = message_slots::bytes_max;
 
   /// Makes one that receives but is not connected.
   static result<std::unique_ptr<queue_pair>> make(const local_rail& rail, const rdma_options& options);
@@ -68,10 +70,11 @@ class queue_pair {
 
   /// Orders that can be added now; messages have a reserve of their own.
   unsigned room() const noexcept;
-  bool message_room() const noexcept { return !free_slots_.empty(); }
+  bool message_room() const noexcept { return messages_.free() > 0; }
   /// Add to the batch. Only with room.
   void add(const rdma_order& order, rdma_item&& item);
-  /// @param urgent  tell of it as soon as it is over; otherwise with what follows, or when slots become few.
+  /// @param urgent  its completion is told as soon as it is over; otherwise with a later one, or when slots
+  /// become few.
   void add_message(std::span<const std::byte> bytes, rdma_item&& item, bool urgent = true);
   /// Posts the batch, ringing the NIC's doorbell once. @error the connection is then broken.
   result<void> flush();
@@ -107,19 +110,14 @@ class queue_pair {
   unsigned inline_bytes_ = 0;
   queue_pair_endpoint mine_;
 
-  std::vector<std::byte> buffers_;  // receive slots, then send slots
-  verbs_memory buffers_mr_;
-  std::vector<std::uint32_t> free_slots_;
+  message_slots messages_;
   verbs_queue queue_;
-  verbs_pair pair_;  // destroyed before what it uses
+  verbs_pair pair_;  // destroyed before the queue and the buffers that it uses
 
   std::deque<rdma_item> items_;     // posted or in the batch, oldest first
   std::uint64_t first_number_ = 0;  // of items_.front()
   std::uint64_t next_number_ = 0;
-  unsigned unsignalled_ = 0;
-  bool urgent_ = false;  // the batch must end with a completion
-  std::vector<::ibv_send_wr> batch_;
-  std::vector<::ibv_sge> batch_parts_;
+  order_batch batch_;
 };
 
 }  // namespace mooncaf

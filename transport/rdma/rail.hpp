@@ -1,6 +1,6 @@
 #pragma once
-// A rail is one port of one NIC. What peers have to know of it, the GID it speaks with, and which rails of
-// two nodes belong together. No verbs in here.
+// A rail is one port of one NIC. Here are its address as peers know it, the choice of its GID, and which
+// rails of two nodes belong together. No verbs in here.
 
 #include <array>
 #include <cstdint>

@@ -61,8 +61,7 @@ void rdma_inbound::on_control(const rdma_control& c) {
   }
 }
 
-// ---- rails
-// ----------------------------------------------------------------------------------------------------------
+// ---- rails ----
 
 void rdma_inbound::connect_rail(const rdma_control& c) {
   rdma_control reply{.type = rdma_control_type::rail_connected, .rail = c.rail};
@@ -91,8 +90,8 @@ void rdma_inbound::retire_rail(std::uint32_t number) {
   lose_rail(number, "retired");
 }
 
-// Destroyed before the peer hears of it. Acknowledgements that it may have taken with it go over the control
-// link.
+// Destroys a queue pair before the peer hears of it. Acknowledgements that it may have taken with it go over
+// the control link.
 void rdma_inbound::lose_rail(std::uint32_t number, const std::string& why) {
   rails_.erase(number);
   for (const auto& [id, outcome] : std::exchange(unconfirmed_, {}))
@@ -136,7 +135,7 @@ bool rdma_inbound::poll() {
   }
   for (const auto& [number, why] : broken) lose_rail(number, why);
   worked |= verify_some();
-  // Announced before the sender hears of it.
+  // The landing is announced before the sender hears of it.
   for (const auto& l : std::exchange(landed_, {})) node_.announce(l, transfer_path::rdma);
   for (const auto& [number, r] : rails_)
     if (!r->pair->flush()) broken_ = {ec::io_error, "the NIC refuses orders"};
@@ -148,8 +147,7 @@ void rdma_inbound::arm() {
   for (const auto& [number, r] : rails_) r->pair->arm();
 }
 
-// ---- writes
-// ---------------------------------------------------------------------------------------------------------
+// ---- writes ----
 
 void rdma_inbound::on_message(std::span<const std::byte> bytes) {
   const auto m = parse_message(bytes);

@@ -83,7 +83,7 @@ class rdma_inbound : public std::enable_shared_from_this<rdma_inbound> {
   std::deque<unverified> unverified_;
   std::unordered_map<transfer_id, error> unconfirmed_;  // acknowledgements on their way over queue pairs
   std::vector<landing> landed_;                         // to be announced outside of the completion queue
-  error broken_;                                        // the peer said what it must not
+  error broken_;                                        // the peer broke the protocol
   bool ended_ = false;
 };
 

@@ -44,7 +44,7 @@ void rdma_memory::remove(region_id id) {
     gone = std::move(it->second);
     regions_.erase(it);
   }
-  // Here and not with the last reference: whoever asked may reuse the memory when this returns.
+  // Deregistered here and not with the last reference: the caller may reuse the memory when this returns.
   for (auto& mr : gone->by_device) mr.reset();
 }
 

@@ -33,7 +33,7 @@ class rdma_memory {
 
   /// Devices that refuse are noted; host memory that none takes is reached over other paths.
   std::shared_ptr<const registered_region> add(const local_region& region);
-  /// Afterwards no NIC lets anybody reach it.
+  /// Afterwards no NIC lets a peer reach the region.
   void remove(region_id id);
   std::shared_ptr<const registered_region> find(region_id id) const;
   std::size_t device_number(const rdma_device& d) const;

@@ -14,8 +14,10 @@ rdma_outbound::rdma_outbound(rdma_node& shared, std::shared_ptr<const peer_info>
       peer_(std::move(peer)),
       on_ended_(std::move(on_ended)),
       on_over_(std::move(on_over)),
-      progress_at_(clock_type::now()) {}
+      book_(node_, peer_->address.node, transfer_path::rdma) {}
 
+// Connects the control link; queue pairs are made with the first transfer. Its handlers hold this object
+// weakly, since the object owns the link.
 result<void> rdma_outbound::open() {
   pair_rails();
   if (rails_.empty()) return fail(last_rail_error_);
@@ -67,40 +69,31 @@ void rdma_outbound::on_control(const rdma_control& c) {
       on_query_reply(c);
       break;
     case rdma_control_type::ack:
-      if (const auto it = active_.find(c.id); it != active_.end())
-        settle(it->second, c.status == ec::none ? result<void>{} : fail(c.status, c.detail));
+      if (auto* const j = book_.find(c.id))
+        book_.settle(*j, c.status == ec::none ? result<void>{} : fail(c.status, c.detail));
       break;
     default:
       return end({ec::corrupt, "the peer sent what only an initiator may say"});
   }
   pump();
-  call_done();
+  tell_done();
 }
 
-// ---- orders in
-// ------------------------------------------------------------------------------------------------------
+// ---- orders in ----
 
 void rdma_outbound::submit(transfer what, completion_handler on_done) {
-  if (idle()) progress_at_ = clock_type::now();
-  if (active_.size() >= node_.options.max_transfers_per_peer)
-    waiting_.emplace_back(std::move(what), std::move(on_done));
-  else start(std::move(what), std::move(on_done));
-  call_done();
+  if (auto* const j = book_.submit(std::move(what), std::move(on_done))) start(*j);
+  tell_done();
 }
 
-void rdma_outbound::start(transfer what, completion_handler on_done) {
-  const auto id = what.id;
-  auto& j = active_[id];
-  j.what = std::move(what);
-  j.on_done = std::move(on_done);
-  j.bytes = j.what.size_bytes();
-  if (const auto ok = cut(j); !ok) return settle(j, ok);
-  if (j.pieces.empty()) return settle(j, {});
+void rdma_outbound::start(job& j) {
+  if (const auto ok = cut(j); !ok) return book_.settle(j, ok);
+  if (j.pieces.empty()) return book_.settle(j, {});
   // All at once, so that thousands of regions do not cost thousands of round trips one after another.
   for (const auto& pair : j.what.slices) ask_for(pair.remote.region);
   if (j.what.repeated && j.what.op == transfer_op::write) {
     j.asking = true;
-    control_->send({.type = rdma_control_type::query, .id = id});
+    control_->send({.type = rdma_control_type::query, .id = j.what.id});
     return;
   }
   enqueue(j);
@@ -132,42 +125,27 @@ result<void> rdma_outbound::cut(job& j) const {
 }
 
 void rdma_outbound::cancel(transfer_id id) {
-  if (const auto it = active_.find(id); it != active_.end()) {
-    request_end(it->second, ec::cancelled);
-  } else {
-    const auto w = std::find_if(waiting_.begin(), waiting_.end(), [&](auto& e) { return e.first.id == id; });
-    if (w != waiting_.end()) {
-      done_.push_back({std::move(w->second), {.id = id, .outcome = fail(ec::cancelled)}, {}});
-      waiting_.erase(w);
-    }
-  }
-  call_done();
+  if (auto* const j = book_.cancel(id)) request_end(*j, ec::cancelled);
+  tell_done();
 }
 
-// Cancel or deadline. What was posted goes on until the NICs are done with it; the rest never leaves.
+// Pieces that were posted go on until the NICs are done with them; the rest never leaves.
 void rdma_outbound::request_end(job& j, ec why) {
-  if (j.settled) return;
   if (j.touched && j.what.op == transfer_op::write)
     control_->send({.type = rdma_control_type::abandon, .id = j.what.id});
-  settle(j,
-         fail(why, why == ec::cancelled ? "cancelled by its owner" : "the deadline of the transfer passed"));
+  book_.settle(j, fail(end_cause(why)));
 }
 
-// ---- posting
-// --------------------------------------------------------------------------------------------------------
+// ---- posting ----
 
 bool rdma_outbound::pump() {
   if (ending_) return false;
   bool worked = false;
-  while (!waiting_.empty() && active_.size() < node_.options.max_transfers_per_peer) {
-    auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    start(std::move(next.first), std::move(next.second));
-  }
-  if (active_.empty()) return false;
+  while (auto* const j = book_.next()) start(*j);
+  if (book_.idle()) return false;
   connect_rails(clock_type::now());
   for (const auto id : std::exchange(unsent_notices_, {}))
-    if (const auto it = active_.find(id); it != active_.end()) send_notices(it->second, true);
+    if (auto* const j = book_.find(id)) send_notices(*j, true);
   constexpr int pieces_per_turn = 64;  // then completions and other peers get theirs
   for (int i = 0; i < pieces_per_turn; ++i) {
     const auto s = post_next();
@@ -179,18 +157,20 @@ bool rdma_outbound::pump() {
   return worked;
 }
 
+// Posts one piece: of those to be repeated first, then of the oldest transfer. Pieces wait in their line for
+// keys, for room on a rail, or for the end of an injected delay.
 rdma_outbound::step rdma_outbound::post_next() {
   const bool repeat = !repeats_.empty();
   if (!repeat && orders_.empty()) return step::waits;
   const auto id = repeat ? repeats_.front().first : orders_.front();
-  const auto it = active_.find(id);
+  auto* const found = book_.find(id);
   const auto drop = [&] {
     if (repeat) repeats_.pop_front();
     else orders_.pop_front();
     return step::dropped;
   };
-  if (it == active_.end() || it->second.settled) return drop();
-  auto& j = it->second;
+  if (!found || found->settled()) return drop();
+  auto& j = *found;
   if (j.asking && !repeat) {
     j.queued = false;  // comes back with the answer; others need not wait for it
     return drop();
@@ -199,11 +179,11 @@ rdma_outbound::step rdma_outbound::post_next() {
   const auto index = repeat ? repeats_.front().second : j.next;
   const auto& p = j.pieces[index];
   const auto* m = mapped(j, p);
-  if (!m) return j.settled ? drop() : step::waits;
+  if (!m) return j.settled() ? drop() : step::waits;
   bool hopeless = false;
   auto* r = choose_rail(j, p, *m, hopeless);
   if (hopeless) {
-    settle(j, fail(ec::unsupported, "no rail reaches both regions of a slice"));
+    book_.settle(j, fail(ec::unsupported, "no rail reaches both regions of a slice"));
     return drop();
   }
   if (!r) return step::waits;
@@ -254,11 +234,11 @@ void rdma_outbound::post(job& j, std::uint32_t index, rail& r, const mapped_regi
     if (corrupt && !o.device) o.local = altered_copy(j, p, r, o.local_key);
     r.pair->add(o, {.id = j.what.id, .piece = index, .bytes = length, .posted = clock_type::now()});
     r.outstanding_bytes += length;
-    ++j.in_flight;
+    book_.hold(j);
   }
   if (!write) return;
   auto& n = j.notices[r.index];
-  // The checksum is of what the source says, whatever leaves.
+  // The checksum is that of the source, even where a fault makes other bytes leave.
   const auto sum = j.summed && length > 0 ? wide_checksum(p.local, length) : 0;
   n.pieces.push_back({index, p.remote, sum});
   if (j.all_posted() || n.pieces.size() == rdma_notice::pieces_max) send_notices(j, j.all_posted());
@@ -276,7 +256,8 @@ std::byte* rdma_outbound::altered_copy(job& j, const piece& p, const rail& r, st
   return at;
 }
 
-// Behind the pieces they tell of. @param all  also those that could still grow.
+// Sends notices on the rails of the pieces that they tell of, behind those pieces. @param all  also notices
+// that could still grow.
 void rdma_outbound::send_notices(job& j, bool all) {
   std::vector<std::byte> bytes;
   for (auto& [index, n] : j.notices) {
@@ -291,7 +272,7 @@ void rdma_outbound::send_notices(job& j, bool all) {
     }
     n.id = j.what.id;
     n.tag = j.what.tag;
-    n.total_bytes = j.bytes;
+    n.total_bytes = j.bytes();
     n.total_pieces = static_cast<std::uint32_t>(j.pieces.size());
     n.has_checksums = j.summed;
     encode_notice(n, bytes);
@@ -311,7 +292,8 @@ void rdma_outbound::flush_rails() {
   }
 }
 
-// Null if the peer never announced it.
+// Asks the peer for the keys of one of its regions, unless they are known. @returns null if the peer never
+// announced the region.
 rdma_outbound::mapped_region* rdma_outbound::ask_for(region_id region) {
   const auto known = peer_->regions.find(region);
   if (known == peer_->regions.end()) return nullptr;
@@ -326,14 +308,15 @@ rdma_outbound::mapped_region* rdma_outbound::ask_for(region_id region) {
   return &m;
 }
 
-// Null: pending, or refused (then the job is settled).
+// @returns null while the keys of the piece's region are pending, or if they are refused: then the job is
+// settled.
 const rdma_outbound::mapped_region* rdma_outbound::mapped(job& j, const piece& p) {
   static const mapped_region nowhere;
   if (p.remote.length == 0) return &nowhere;
   const auto* m = ask_for(p.remote.region);
   if (!m) {
-    settle(j,
-           fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(p.remote.region)));
+    book_.settle(
+        j, fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(p.remote.region)));
     return nullptr;
   }
   if (m->pending) return nullptr;
@@ -341,7 +324,7 @@ const rdma_outbound::mapped_region* rdma_outbound::mapped(job& j, const piece& p
   const result<void> ok = refused ? fail(m->refusal) : check_bounds(p.remote, m->length, "remote");
   if (ok) return m;
   if (refused) mapped_.erase(p.remote.region);  // it may be told otherwise next time
-  settle(j, ok);
+  book_.settle(j, ok);
   return nullptr;
 }
 
@@ -356,8 +339,7 @@ void rdma_outbound::on_map_reply(const rdma_control& c) {
   m.keys = c.keys;
 }
 
-// ---- what became of it
-// ----------------------------------------------------------------------------------------------
+// ---- what became of it ----
 
 bool rdma_outbound::poll() {
   if (ending_) return false;
@@ -375,53 +357,52 @@ bool rdma_outbound::poll() {
     if (ending_) break;
   }
   worked |= pump();
-  call_done();
+  tell_done();
   return worked;
 }
 
 void rdma_outbound::on_item_done(rail& r, const rdma_item& item) {
-  const auto it = active_.find(item.id);
+  auto* const j = book_.find(item.id);
   if (item.what == rdma_item::kind::piece) {
     r.outstanding_bytes -= item.bytes;
     r.health.worked();
-    const bool write = it == active_.end() || it->second.what.op == transfer_op::write;
+    const bool write = !j || j->what.op == transfer_op::write;
     shared_.figures.update(r.index, [&](rail_stats& s) {
       ++s.slices;
       (write ? s.bytes_written : s.bytes_read) += item.bytes;
       s.latency.add(to_seconds(clock_type::now() - item.posted));
     });
   }
-  if (it == active_.end()) return;
-  auto& j = it->second;
+  if (!j) return;
   if (item.what == rdma_item::kind::message) {
     for (const auto index : item.covered)
-      if (index < j.pieces.size()) j.pieces[index].delivered = true;
+      if (index < j->pieces.size()) j->pieces[index].delivered = true;
     return;
   }
-  --j.in_flight;
-  if (j.what.op == transfer_op::read) {
-    j.pieces[item.piece].delivered = true;
-    if (++j.delivered == j.pieces.size() && !j.settled) return settle(j, check_expected(j));
+  if (j->what.op == transfer_op::read) {
+    j->pieces[item.piece].delivered = true;
+    if (++j->delivered == j->pieces.size() && !j->settled())
+      book_.settle(*j, check_stated_sums(node_, transfer_path::rdma, j->what));
   }
-  finish_if_idle(item.id);
+  book_.release(*j);
 }
 
 void rdma_outbound::on_message(std::span<const std::byte> bytes) {
   const auto m = parse_message(bytes);
-  if (!m || m->is_notice) return;  // the peer is authenticated: a bug of its, not ours to die of
-  const auto it = active_.find(m->ack.id);
-  if (it == active_.end()) return;
-  settle(it->second, m->ack.outcome.code == ec::none ? result<void>{} : fail(m->ack.outcome));
+  if (!m || m->is_notice)
+    return;  // the peer is authenticated, so this is a bug of its, and no reason to end the link
+  if (auto* const j = book_.find(m->ack.id))
+    book_.settle(*j, m->ack.outcome.code == ec::none ? result<void>{} : fail(m->ack.outcome));
 }
 
 void rdma_outbound::on_query_reply(const rdma_control& c) {
-  const auto it = active_.find(c.id);
-  if (it == active_.end() || it->second.settled) return;
-  auto& j = it->second;
+  auto* const found = book_.find(c.id);
+  if (!found || found->settled()) return;
+  auto& j = *found;
   j.asking = false;
-  if (c.status == ec::none) return settle(j, {});
+  if (c.status == ec::none) return book_.settle(j, {});
   if (c.status == ec::overloaded) return;  // all of it is there; the acknowledgement will come
-  if (c.status != ec::not_found) return settle(j, fail(c.status, c.detail));
+  if (c.status != ec::not_found) return book_.settle(j, fail(c.status, c.detail));
   if (j.touched) repeat_lost(j);
   enqueue(j);
 }
@@ -431,43 +412,10 @@ void rdma_outbound::enqueue(job& j) {
   orders_.push_back(j.what.id);
 }
 
-result<void> rdma_outbound::check_expected(const job& j) const {
-  if (!node_.options.checksums) return {};
-  for (std::size_t i = 0; i < j.what.slices.size(); ++i) {
-    const auto& pair = j.what.slices[i];
-    if (!pair.expected_checksum) continue;
-    const auto at = node_.regions.resolve(pair.local);
-    if (!at) return fail(at.error());
-    if (wide_checksum(*at, pair.local.length) == *pair.expected_checksum) continue;
-    node_.stats.update(peer(), transfer_path::rdma, [](path_stats& s) { ++s.checksum_failures; });
-    return fail(ec::corrupt, "slice " + std::to_string(i) + " does not have the checksum its owner states");
-  }
-  return {};
-}
-
-void rdma_outbound::settle(job& j, result<void> outcome) {
-  if (j.settled) return;
-  j.settled = true;
-  j.outcome = std::move(outcome);
-  finish_if_idle(j.what.id);
-}
-
-void rdma_outbound::finish_if_idle(transfer_id id) {
-  const auto it = active_.find(id);
-  if (it == active_.end()) return;
-  auto& j = it->second;
-  if (!j.settled || j.in_flight > 0 || j.held > 0) return;
-  node_.stats.update(peer(), transfer_path::rdma, [&](path_stats& s) { s.slices += j.pieces.size(); });
-  done_.push_back(
-      {std::move(j.on_done),
-       {.id = id, .outcome = j.outcome, .bytes = j.outcome ? j.bytes : 0, .path = transfer_path::rdma},
-       active_.extract(it)});
-}
-
-// Last in every entry point: a handler may bring the next transfer.
-void rdma_outbound::call_done() {
+// Last in every entry point: a submitter may bring the next transfer.
+void rdma_outbound::tell_done() {
   const auto self = shared_from_this();
-  for (auto& d : std::exchange(done_, {})) d.on_done(d.what);
+  book_.take().tell();
 }
 
 }  // namespace mooncaf

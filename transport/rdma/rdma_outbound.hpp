@@ -3,10 +3,10 @@
 //
 // A transfer is cut into pieces, which stripe over the rails: each run of 16 goes to the near rail with the
 // fewest bytes under way. A notice follows the pieces it tells of on the same queue pair, hence is received
-// after they are in memory; nobody waits for completions in between.
+// after they are in memory; the initiator waits for no completion in between.
 //
-//   waiting ─► pieces posted ─► notices ─► acknowledged ─► completion            (write)
-//   waiting ─► pieces posted ─► completed ─► completion                          (read)
+//   pieces posted ─► notices ─► acknowledged   (write)
+//   pieces posted ─► completed                 (read)
 //
 // When a rail breaks, its pieces go over the others, but only after the peer has said that its end of the
 // broken queue pair is gone (no late packet lands) and what became of the transfer (what landed is not
@@ -19,10 +19,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
+#include "transport/outbound_book.hpp"
 #include "transport/rdma/control_link.hpp"
 #include "transport/rdma/queue_pair.hpp"
 #include "transport/rdma/rail_health.hpp"
@@ -53,7 +55,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   /// Ends it without waiting for the peer.
   void end_now(const error& why);
   void port_changed(const local_rail& rail);
-  bool idle() const noexcept { return active_.empty() && waiting_.empty(); }
+  bool idle() const noexcept { return book_.idle(); }
   node_id peer() const noexcept { return peer_->address.node; }
   /// Learns regions that were announced after the link was made. @returns false if the address is another
   /// one.
@@ -67,27 +69,23 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
     std::uint32_t link_number = 0;  // queue pair that carried it last; 0: none
     bool delivered = false;         // write: its notice was received; read: it is here
   };
-  struct job {
-    transfer what;
-    completion_handler on_done;
+  // Orders with the NICs hold it, and rails being retired that carried some of it.
+  struct job : outbound_job {
     std::vector<piece> pieces;
-    std::uint64_t bytes = 0;
     bool summed = false;                         // its pieces carry checksums: not those of device memory
     std::uint32_t next = 0;                      // first piece that was never posted
     std::uint32_t to_repeat = 0;                 // pieces in `repeats_`
-    std::uint32_t in_flight = 0;                 // orders with the NICs
-    std::uint32_t held = 0;                      // rails being retired that carried some of it
+    std::uint32_t retiring = 0;                  // rails being retired that carried some of it
     std::uint32_t delivered = 0;                 // read
     std::map<std::size_t, rdma_notice> notices;  // by rail, not yet sent
     bool touched = false;
-    bool queued = false;   // in `orders_`
-    bool asking = false;   // waits for what the peer knows of it
-    bool settled = false;  // the outcome stands; ends when nothing of it is under way
-    bool lost = false;     // fault injection: a piece never leaves
+    bool queued = false;  // in `orders_`
+    bool asking = false;  // waits for what the peer knows of it
+    bool lost = false;    // fault injection: a piece never leaves
     time_point hold_until{};
-    result<void> outcome;
     std::vector<std::pair<std::vector<std::byte>, verbs_memory>> altered;  // fault injection
 
+    std::size_t piece_count() const noexcept { return pieces.size(); }
     bool all_posted() const noexcept { return next == pieces.size() && to_repeat == 0 && !lost; }
   };
   enum class rail_stage : std::uint8_t { idle, connecting, up, retiring };
@@ -117,10 +115,10 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
     std::uint64_t length = 0;
     std::vector<std::uint32_t> keys;
   };
-  struct done_call {
-    completion_handler on_done;
-    completion what;
-    std::unordered_map<transfer_id, job>::node_type ended;  // alive until nobody up the stack looks at it
+  /// The goodbye: the peer has yet to say that it has dropped its queue pairs.
+  struct farewell {
+    error cause;
+    time_point until = time_point::max();
   };
   enum class step : std::uint8_t { posted, waits, dropped };
 
@@ -130,6 +128,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   void connect_rail(rail& r, time_point now);
   void on_rail_connected(const rdma_control& c);
   void rail_failed(rail& r, const error& why, bool tell_peer);
+  void strand_jobs(rail& r);
   void on_rail_retired(const rdma_control& c);
   void retired(rail& r);
   void repeat_lost(job& j);
@@ -146,7 +145,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   void on_query_reply(const rdma_control& c);
   void on_item_done(rail& r, const rdma_item& item);
   void on_message(std::span<const std::byte> message);
-  void start(transfer what, completion_handler on_done);
+  void start(job& j);
   void enqueue(job& j);
   result<void> cut(job& j) const;
   bool pump();
@@ -158,12 +157,9 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   std::byte* altered_copy(job& j, const piece& p, const rail& r, std::uint32_t& key);
   void send_notices(job& j, bool all);
   void flush_rails();
-  void settle(job& j, result<void> outcome);
-  void finish_if_idle(transfer_id id);
   void request_end(job& j, ec why);
-  result<void> check_expected(const job& j) const;
+  void tell_done();
   void complete_all(const error& why, bool confirmed);
-  void call_done();
 
   rdma_node& shared_;
   node_state& node_;
@@ -175,21 +171,15 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   std::uint32_t next_number_ = 1;
   std::unordered_map<region_id, mapped_region> mapped_;
 
-  std::unordered_map<transfer_id, job> active_;
-  std::deque<std::pair<transfer, completion_handler>> waiting_;
+  outbound_book<job> book_;
   std::deque<transfer_id> orders_;  // with pieces that were never posted
   std::deque<std::pair<transfer_id, std::uint32_t>> repeats_;
   std::set<transfer_id> unsent_notices_;
-  std::vector<done_call> done_;
   error last_rail_error_{ec::unavailable, "no rail of this node matches one of the peer's"};
-  bool ending_ = false;
+  std::optional<farewell> ending_;
   bool over_ = false;
   bool ever_connected_ = false;  // some queue pair of the peer may take bytes of ours
-  error ending_cause_;
-  time_point ending_until_ = time_point::max();
   std::uint64_t completions_ = 0;
-  std::uint64_t seen_progress_ = 0;
-  time_point progress_at_;
 };
 
 }  // namespace mooncaf

@@ -6,8 +6,7 @@
 
 namespace mooncaf {
 
-// ---- making rails
-// ---------------------------------------------------------------------------------------------------
+// ---- making rails ----
 
 void rdma_outbound::pair_rails() {
   const auto& remote = peer_->address.rdma_rails;
@@ -70,8 +69,7 @@ void rdma_outbound::on_rail_connected(const rdma_control& c) {
   r->pair->arm();
 }
 
-// ---- choosing one
-// ----------------------------------------------------------------------------------------------------
+// ---- choosing one ----
 
 bool rdma_outbound::key_pair(const rail& r, const piece& p, const mapped_region& m, std::uint32_t& local,
                              std::uint32_t& remote) const {
@@ -84,9 +82,9 @@ bool rdma_outbound::key_pair(const rail& r, const piece& p, const mapped_region&
   return true;
 }
 
-// The rail near the memory with the fewest bytes under way; but pieces that one notice can tell of stay
-// together, so that a transfer of a few slices costs one. Null: all that would do are full or not up yet;
-// `hopeless`: there is none that could ever do.
+// Chooses the rail near the memory with the fewest bytes under way; but pieces that one notice can tell of
+// stay together, so that a transfer of a few slices costs one. Null: all that would do are full or not up
+// yet; `hopeless`: there is none that could ever do.
 rdma_outbound::rail* rdma_outbound::choose_rail(const job& j, const piece& p, const mapped_region& m,
                                                 bool& hopeless) {
   const int numa = p.registered ? p.registered->numa_node : -1;
@@ -116,10 +114,9 @@ rdma_outbound::rail* rdma_outbound::choose_rail(const job& j, const piece& p, co
   return best && !best_near && near_busy ? nullptr : best;
 }
 
-// ---- losing rails
-// ---------------------------------------------------------------------------------------------------
+// ---- losing rails ----
 
-// The queue pair is destroyed here; pieces that it carried wait until the peer has destroyed its end.
+// Destroys this end's queue pair. Pieces that it carried wait until the peer has destroyed its own.
 void rdma_outbound::rail_failed(rail& r, const error& why, bool tell_peer) {
   if (r.stage != rail_stage::up && r.stage != rail_stage::connecting) return;
   const bool was_up = r.stage == rail_stage::up;
@@ -132,32 +129,36 @@ void rdma_outbound::rail_failed(rail& r, const error& why, bool tell_peer) {
     ++s.failures;
     s.last_error = why.detail;
   });
+  if (was_up) strand_jobs(r);
   for (const auto& item : r.pair->unfinished()) {
-    const auto it = active_.find(item.id);
-    if (item.what == rdma_item::kind::piece && it != active_.end()) --it->second.in_flight;
+    auto* const j = book_.find(item.id);
+    if (item.what == rdma_item::kind::piece && j) book_.release(*j);
   }
   r.pair.reset();
   r.outstanding_bytes = 0;
   r.cut = false;
   r.stage = rail_stage::retiring;
   r.give_up_at = now + node_.options.close_timeout;
-  if (was_up) {
-    for (auto& [id, j] : active_) {
-      j.notices.erase(r.index);
-      // What the peer has been told of counts too: its acknowledgement may have been lost with this rail.
-      const bool read = j.what.op == transfer_op::read;
-      const bool used = std::any_of(j.pieces.begin(), j.pieces.end(), [&](const piece& p) {
-        return p.link_number == r.number && !(read && p.delivered);
-      });
-      if (!used) continue;
-      ++j.held;
-      r.stranded.insert(id);
-    }
-  }
   if (tell_peer) control_->send({.type = rdma_control_type::retire_rail, .rail = r.number});
 }
 
-// The peer's end is gone: no byte that went over it can land any more.
+// Holds every transfer that the rail carried some of. What the peer has been told of counts too: its
+// acknowledgement may have been lost with this rail.
+void rdma_outbound::strand_jobs(rail& r) {
+  book_.each([&](job& j) {
+    j.notices.erase(r.index);
+    const bool read = j.what.op == transfer_op::read;
+    const bool used = std::any_of(j.pieces.begin(), j.pieces.end(), [&](const piece& p) {
+      return p.link_number == r.number && !(read && p.delivered);
+    });
+    if (!used) return;
+    ++j.retiring;
+    book_.hold(j);
+    r.stranded.insert(j.what.id);
+  });
+}
+
+// The peer has destroyed its end: no byte that went over this rail can land any more.
 void rdma_outbound::on_rail_retired(const rdma_control& c) {
   auto* r = by_number(c.rail);
   if (!r || ending_) return;
@@ -172,13 +173,13 @@ void rdma_outbound::retired(rail& r) {
   r.give_up_at = time_point::max();
   r.number = 0;
   for (const auto id : std::exchange(r.stranded, {})) {
-    const auto it = active_.find(id);
-    if (it == active_.end()) continue;
-    auto& j = it->second;
-    --j.held;
-    if (j.settled) {
-      finish_if_idle(id);
-    } else if (j.what.op == transfer_op::read) {
+    auto* const found = book_.find(id);
+    if (!found) continue;
+    auto& j = *found;
+    --j.retiring;
+    book_.release(j);
+    if (j.settled()) continue;
+    if (j.what.op == transfer_op::read) {
       repeat_lost(j);
     } else if (!std::exchange(j.asking, true)) {
       control_->send({.type = rdma_control_type::query, .id = id});
@@ -186,9 +187,9 @@ void rdma_outbound::retired(rail& r) {
   }
 }
 
-// Queues again what went over rails that are gone.
+// Queues the pieces again that went over rails which are gone.
 void rdma_outbound::repeat_lost(job& j) {
-  if (j.held > 0) return;  // once for all of them
+  if (j.retiring > 0) return;  // the last rail to retire repeats the pieces of all of them
   for (std::uint32_t i = 0; i < j.next; ++i) {
     auto& p = j.pieces[i];
     if (p.delivered || p.link_number == 0 || by_number(p.link_number)) continue;
@@ -205,12 +206,12 @@ void rdma_outbound::port_changed(const local_rail& changed) {
     else if (!ending_) rail_failed(*r, {ec::unavailable, "the port went down"}, true);
   }
   pump();
-  call_done();
+  tell_done();
 }
 
-// With no rail left that could be tried now, waiting helps nobody: another path may do.
+// Ends the link when no rail is left that could be tried now: its transfers may go over another path.
 void rdma_outbound::check_hope() {
-  if (active_.empty() || ending_) return;
+  if (book_.idle() || ending_) return;
   const auto now = clock_type::now();
   for (const auto& r : rails_)
     if (r->stage != rail_stage::idle || (r->health.may_try(now) && shared_.rails[r->index]->up)) return;
@@ -218,18 +219,18 @@ void rdma_outbound::check_hope() {
        "no rail to node " + to_string(peer()) + " works; the last one: " + last_rail_error_.detail});
 }
 
-// ---- time
-// ------------------------------------------------------------------------------------------------------------
+// ---- time ----
 
 void rdma_outbound::arm() {
   for (const auto& r : rails_)
     if (r->stage == rail_stage::up) r->pair->arm();
 }
 
+// Ends what has waited for too long: the goodbye, a rail that connects or retires, the peer, a transfer.
 bool rdma_outbound::tick(time_point now) {
   if (over_) return false;
   if (ending_) {
-    if (now > ending_until_) complete_all(ending_cause_, false);
+    if (now > ending_->until) complete_all(ending_->cause, false);
     return !over_;
   }
   for (const auto& r : rails_) {
@@ -240,88 +241,59 @@ bool rdma_outbound::tick(time_point now) {
     }
     rail_failed(*r, {ec::timed_out, "the peer does not answer"}, true);
   }
-  const auto progress = completions_ + control_->progress();
-  if (idle() || progress != seen_progress_) progress_at_ = now;
-  seen_progress_ = progress;
   const auto patience = control_->open() ? node_.options.peer_timeout : node_.options.connect_timeout;
-  if (now - progress_at_ > patience) {
+  if (book_.stalled(now, completions_ + control_->progress(), patience)) {
     end({control_->open() ? ec::peer_lost : ec::unavailable,
          "node " + to_string(peer()) + " stopped answering"});
     return true;
   }
-  std::vector<transfer_id> late;
-  for (const auto& [id, j] : active_)
-    if (now > j.what.deadline) late.push_back(id);
-  for (const auto id : late)
-    if (const auto it = active_.find(id); it != active_.end()) request_end(it->second, ec::timed_out);
-  std::erase_if(waiting_, [&](auto& w) {
-    if (now <= w.first.deadline) return false;
-    done_.push_back(
-        {std::move(w.second),
-         {.id = w.first.id, .outcome = fail(ec::timed_out, "the deadline of the transfer passed")}});
-    return true;
-  });
+  for (const auto id : book_.late(now))
+    if (auto* const j = book_.find(id)) request_end(*j, ec::timed_out);
   pump();
-  call_done();
+  tell_done();
   return !idle();
 }
 
-// ---- the end
-// ---------------------------------------------------------------------------------------------------------
+// ---- the end ----
 
 void rdma_outbound::end(const error& why) {
   if (ending_) return;
-  ending_ = true;
-  ending_cause_ = why;
+  ending_ = farewell{why};
   for (const auto& r : rails_) {
     r->pair.reset();
     r->stage = rail_stage::idle;
   }
   if (on_ended_) on_ended_(*this);
-  const bool under_way =
-      std::any_of(active_.begin(), active_.end(), [](const auto& e) { return e.second.touched; });
+  bool under_way = false;
+  book_.each([&](const job& j) { under_way |= j.touched; });
   const bool fenced = !ever_connected_ || !under_way || control_->closed_by_peer();
   if (fenced || !control_->open()) return complete_all(why, fenced);
-  ending_until_ = clock_type::now() + node_.options.close_timeout;
+  ending_->until = clock_type::now() + node_.options.close_timeout;
   control_->send({.type = rdma_control_type::goodbye});
 }
 
 void rdma_outbound::end_now(const error& why) {
   end(why);
-  complete_all(ending_cause_, !ever_connected_);
+  complete_all(ending_->cause, !ever_connected_);
 }
 
-// If it was closed: a dead process takes no bytes, and a living peer destroys its queue pairs before it
-// closes.
+// A link that the peer's side closed is a fence: a dead process takes no bytes, and a living peer destroys
+// its queue pairs before it closes.
 void rdma_outbound::on_link_broken(const error& why) {
   const bool never_opened = !ever_connected_ && why.code == ec::peer_lost;
   end(never_opened ? error{ec::unavailable, why.detail} : why);
-  complete_all(ending_cause_, control_->closed_by_peer());
+  complete_all(ending_->cause, control_->closed_by_peer());
 }
 
 void rdma_outbound::complete_all(const error& why, bool confirmed) {
   if (std::exchange(over_, true)) return;
   const auto self = shared_from_this();
-  while (!active_.empty()) {
-    auto ended = active_.extract(active_.begin());
-    auto& j = ended.mapped();
-    const bool unfenced = !confirmed && j.what.op == transfer_op::write && j.touched;
-    done_.push_back({std::move(j.on_done),
-                     {.id = j.what.id,
-                      .outcome = j.settled ? j.outcome : fail(why),
-                      .bytes = j.settled && j.outcome ? j.bytes : 0,
-                      .path = transfer_path::rdma,
-                      .fenced = !unfenced},
-                     std::move(ended)});
-  }
-  for (auto& [what, on_done] : waiting_)
-    done_.push_back({std::move(on_done), {.id = what.id, .outcome = fail(why), .path = transfer_path::rdma}});
-  waiting_.clear();
+  book_.end(why, [&](const job& j) { return confirmed || !j.touched || j.what.op == transfer_op::read; });
   orders_.clear();
   repeats_.clear();
   if (control_) control_->close(why);
   if (on_over_) on_over_(*this);
-  call_done();
+  tell_done();
 }
 
 }  // namespace mooncaf

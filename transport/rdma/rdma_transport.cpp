@@ -11,7 +11,7 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t newcomers_max =
-    256;  // strangers may hold this many sockets, each for `connect_timeout`
+    256;  // so many sockets wait for their handshake at most, each for `connect_timeout`
 constexpr std::size_t incoming_max = 4096;
 
 }  // namespace
@@ -85,8 +85,7 @@ void rdma_transport::stop() {
   take_submissions();
 }
 
-// ---- what this host has
-// ----------------------------------------------------------------------------------------------
+// ---- what this host has ----
 
 std::vector<rdma_rail_address> rdma_transport::rail_addresses() const {
   std::vector<rdma_rail_address> all;
@@ -115,8 +114,8 @@ transport_capabilities rdma_transport::capabilities(node_id peer) const {
   return c;
 }
 
-// No blob: peers ask for the keys with the region's access key, so that only those who were told of it get
-// them.
+// No blob: peers ask for the keys with the region's access key, so that only peers which were told of the
+// region get them.
 result<std::vector<std::byte>> rdma_transport::register_region(region_id id) {
   const auto region = node_.regions.find(id);
   if (!region) return fail(ec::not_found, "no local region " + to_string(id));
@@ -174,26 +173,14 @@ void rdma_transport::refresh_ports(const rdma_device& device) {
   }
 }
 
-// ---- outgoing
-// -------------------------------------------------------------------------------------------------------
+// ---- outgoing ----
 
 void rdma_transport::submit(transfer what, completion_handler on_done) {
-  bool first = false;
-  {
-    std::lock_guard lock{submissions_mutex_};
-    first = submissions_.empty();
-    submissions_.push_back({std::move(what), std::move(on_done)});
-  }
-  if (first) loop_->post([this] { take_submissions(); });
+  if (submissions_.put(std::move(what), std::move(on_done))) loop_->post([this] { take_submissions(); });
 }
 
 void rdma_transport::take_submissions() {
-  std::vector<submission> now;
-  {
-    std::lock_guard lock{submissions_mutex_};
-    now.swap(submissions_);
-  }
-  for (auto& s : now) {
+  for (auto& s : submissions_.take()) {
     auto link = link_to(s.what.peer);
     if (link) (*link)->submit(std::move(s.what), std::move(s.on_done));
     else s.on_done({.id = s.what.id, .outcome = fail(link.error()), .path = transfer_path::rdma});
@@ -265,8 +252,7 @@ void rdma_transport::disconnect(node_id peer) {
   });
 }
 
-// ---- incoming
-// -------------------------------------------------------------------------------------------------------
+// ---- incoming ----
 
 void rdma_transport::accept_all() {
   for (;;) {
@@ -313,7 +299,7 @@ void rdma_transport::incarnations_of(node_id node, std::set<std::uint64_t>& out)
 
 result<void> rdma_transport::close(node_id peer) {
   disconnect(peer);
-  // On the thread that admits, and after the ban: nobody slips in behind it.
+  // Runs on the thread that admits, and after the ban: no link of the peer is admitted behind it.
   loop_->run([&] {
     for (const auto& s : std::vector{incoming_})
       if (s->peer().node == peer) s->end({ec::peer_lost, "this node is kept out"});
@@ -321,12 +307,11 @@ result<void> rdma_transport::close(node_id peer) {
   return {};
 }
 
-// ---- the loop
-// --------------------------------------------------------------------------------------------------------
+// ---- the loop ----
 
 bool rdma_transport::poll() {
   bool worked = false;
-  // Copies: what a link does may end it.
+  // The lists are copied, as a link may end while it works.
   std::vector<std::shared_ptr<rdma_outbound>> links;
   for (const auto& [node, l] : outgoing_) links.push_back(l);
   for (const auto& l : links) worked |= l->poll();

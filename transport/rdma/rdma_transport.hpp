@@ -3,7 +3,6 @@
 // bytes.
 
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -13,6 +12,7 @@
 #include "transport/rdma/rdma_node.hpp"
 #include "transport/rdma/rdma_outbound.hpp"
 #include "transport/rdma/sieve.hpp"
+#include "transport/submissions.hpp"
 #include "transport/transport.hpp"
 
 namespace mooncaf {
@@ -44,10 +44,6 @@ class rdma_transport final : public transport, private loop_poller {
   void incarnations_of(node_id node, std::set<std::uint64_t>& out);
 
  private:
-  struct submission {
-    transfer what;
-    completion_handler on_done;
-  };
   /// A connection that has not proven itself yet.
   struct newcomer {
     std::shared_ptr<tcp_link> link;
@@ -83,8 +79,7 @@ class rdma_transport final : public transport, private loop_poller {
   sieve<node_id> pool_;
   bool stopping_ = false;
 
-  std::mutex submissions_mutex_;
-  std::vector<submission> submissions_;
+  submissions submissions_;
 
   std::unique_ptr<event_loop> loop_;  // last: its thread uses all of the above
 };

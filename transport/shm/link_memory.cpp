@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/copy/stream_copy.hpp"
 #include "transport/shm/ring_bytes.hpp"
 
 namespace mooncaf {
@@ -20,6 +21,21 @@ constexpr std::size_t length_bytes = 8;  // before each record; records start at
 constexpr std::size_t padded(std::size_t n) { return (n + 7) / 8 * 8; }
 
 }  // namespace
+
+std::optional<std::uint64_t> copy_through_gate(link_memory& link, std::byte* to, const std::byte* from,
+                                               std::uint64_t n, bool checksum) {
+  link.inside.fetch_add(1);
+  std::uint64_t sum = 0;
+  const bool revoked = link.revoked.load() != 0;
+  if (!revoked) {
+    if (checksum) sum = stream_copy_checksum(to, from, n);
+    else stream_copy(to, from, n);
+    fence_streamed_stores();
+  }
+  link.inside.fetch_sub(1);
+  if (revoked) return std::nullopt;
+  return sum;
+}
 
 bool ring_writer::put(std::span<const std::byte> record) {
   const std::size_t need = length_bytes + padded(record.size());

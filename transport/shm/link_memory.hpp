@@ -5,7 +5,7 @@
 //   initiator ── notices: "take these bytes", "these bytes lie in your memory" ──► owner
 //             ◄── acknowledgements ───────────────────────────────────────────────
 //
-// The gate is the fence. Whoever copies enters it around every copy, and either side revokes it: the owner
+// The gate is the fence. An end that copies enters it around every copy, and either end revokes it: the owner
 // waits until the initiator is out, or dead, the initiator until the owner is. No message is needed, so a
 // busy or hung event loop cannot delay it.
 
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,12 @@ struct link_memory {
   ring_memory acks;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Copies `n` bytes inside the gate, so that whoever revokes it can wait until the copy is over.
+/// @returns `checksum64` of the bytes if `checksum` is set, else zero; nothing if the gate was revoked, and
+/// then no byte was copied.
+std::optional<std::uint64_t> copy_through_gate(link_memory& link, std::byte* to, const std::byte* from,
+                                               std::uint64_t n, bool checksum);
 
 /// Writes records. @thread one
 class ring_writer {

@@ -55,7 +55,7 @@ link_stream::passed ring_stream::send(std::span<const std::byte> bytes) {
   if (over_) return {state::broken};
   auto before = unread();
   if (before == byte_ring::capacity) {
-    // Either we see what was read meanwhile, or who reads next sees that we wait.
+    // Either this end sees that the reader made room meanwhile, or the reader sees that this end waits.
     out_.wants_room.store(1);
     before = unread();
   }
@@ -71,7 +71,7 @@ link_stream::passed ring_stream::send(std::span<const std::byte> bytes) {
 }
 
 link_stream::passed ring_stream::receive(std::span<std::byte> into) {
-  const bool over = over_;  // first: what was sent before is there by now
+  const bool over = over_;  // read first, since bytes that were sent before the end are in the ring by then
   const auto here = in_.head.load() - read_;
   if (here > byte_ring::capacity) return broken();
   if (here == 0) return {over ? state::closed : state::again};

@@ -16,13 +16,13 @@
 
 namespace mooncaf {
 
-/// One direction. Each number has one writer, who believes his own copy of it alone.
+/// One direction. Each number has one writer, which believes its own copy of it alone.
 struct byte_ring {
   static constexpr std::size_t capacity = 256 * 1024;  // power of two
 
   alignas(64) std::atomic<std::uint64_t> head;  ///< bytes ever written
   alignas(64) std::atomic<std::uint64_t> tail;  ///< bytes ever read
-  /// The reader sleeps until so many bytes are unread; zero: he is awake. Who wakes him takes it away.
+  /// The reader sleeps until so many bytes are unread; zero: it is awake. The writer that wakes it sets zero.
   alignas(64) std::atomic<std::uint64_t> wake_at;
   std::atomic<std::uint32_t> wants_room;  ///< the writer is to be woken when something was read
   alignas(64) std::byte data[capacity];
@@ -42,7 +42,7 @@ class ring_stream final : public link_stream {
   enum class side : std::uint8_t { maker, guest };
   struct made {
     std::unique_ptr<ring_stream> stream;
-    unique_fd memory;  ///< for the other end, sealed so that nobody can cut it short
+    unique_fd memory;  ///< for the other end; sealed, so that no process can cut it short
   };
 
   /// @param beside  a Unix socket on which nothing is under way any more. @error `ec::io_error`; `beside` is
@@ -56,7 +56,7 @@ class ring_stream final : public link_stream {
   passed receive(std::span<std::byte> into) override;
   std::string why() const override;
   int fd() const noexcept override { return beside_->fd(); }
-  /// Of room it tells who receives.
+  /// The other end has taken bytes: there is room again.
   short events(short /*wanted*/) const override { return POLLIN; }
   bool pending() const override { return in_.head.load(std::memory_order_acquire) != read_; }
   bool arrived() const override { return pending(); }

@@ -14,10 +14,9 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t assemblies_max = 4096;
-constexpr std::size_t offers_max = 64 * 1024;
 constexpr std::size_t pieces_max = 1024 * 1024;  // of one transfer
 constexpr int notices_per_poll = 16;
-constexpr std::uint64_t bytes_per_poll = 4 * MiB;  // then everybody else has a turn
+constexpr std::uint64_t bytes_per_poll = 4 * MiB;  // then other links have a turn
 
 }  // namespace
 
@@ -56,13 +55,7 @@ bool shm_inbound::revoke(duration patience) {
   return true;
 }
 
-bool shm_inbound::granted(region_id region) {
-  std::lock_guard lock{grants_mutex_};
-  return grants_.contains(region);
-}
-
-// ---- the socket
-// -----------------------------------------------------------------------------------------------------
+// ---- the socket ----
 
 void shm_inbound::on_socket(std::uint32_t) {
   std::vector<std::byte> bytes;
@@ -92,7 +85,7 @@ result<void> shm_inbound::on_packet(const std::vector<std::byte>& bytes, std::ve
   if (p->type == shm_packet_type::map_request) return grant(*p);
   if (p->type == shm_packet_type::offer) return accept_offer(*p, fds);
   if (p->type == shm_packet_type::withdraw) {
-    withdraw(p->region);
+    offers_.withdraw(p->region);
     return {};
   }
   return fail(ec::corrupt, "unexpected packet on a shared-memory link");
@@ -130,59 +123,31 @@ result<void> shm_inbound::welcome() {
 }
 
 result<void> shm_inbound::grant(const shm_packet& request) {
-  shm_packet reply{.type = shm_packet_type::map_reply, .region = request.region};
-  std::shared_ptr<local_region> region;
-  {
-    // `unregister` takes the region out of the table and then asks for grants: it misses none.
-    std::lock_guard lock{grants_mutex_};
-    const auto allowed = node_.regions.resolve({request.region, 0, 0}, request.access_key);
-    if (!allowed) {
-      reply.status = allowed.error().code;
-      reply.detail = allowed.error().detail;
-    } else {
-      region = node_.regions.find(request.region);
-      if (!region || !region->fd) {
-        region = nullptr;
-        reply.status = ec::unsupported;
-        reply.detail = "region " + to_string(request.region) + " does not lie in shared memory";
-      } else {
-        grants_.insert(request.region);
-      }
-    }
-  }
   node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
-  if (!region) return send(reply, {});
-  reply.fd_offset = region->fd_offset;
-  reply.fd_size = region->fd_size;
-  reply.fd_inode = region->fd_inode;
-  reply.length = region->desc.length;
-  const int fds[] = {region->fd.get()};
+  shm_packet reply{.type = shm_packet_type::map_reply, .region = request.region};
+  const auto region = grants_.give(node_.regions, request.region, request.access_key);
+  if (!region) {
+    reply.status = region.error().code;
+    reply.detail = region.error().detail;
+    return send(reply, {});
+  }
+  const auto& r = **region;
+  reply.fd_offset = r.fd_offset;
+  reply.fd_size = r.fd_size;
+  reply.fd_inode = r.fd_inode;
+  reply.length = r.desc.length;
+  const int fds[] = {r.fd.get()};
   return send(reply, fds);
 }
 
 result<void> shm_inbound::accept_offer(const shm_packet& offer, const std::vector<unique_fd>& fds) {
   shm_packet reply{.type = shm_packet_type::offer_reply, .region = offer.region};
-  const auto at =
-      fds.size() == 1 && offers_.size() < offers_max
-          ? peer_memory_.map(fds[0].get(), offer.fd_inode, offer.fd_size, offer.fd_offset, offer.length)
-          : fail(ec::invalid_argument, "an offer without a descriptor, or one too many");
-  if (at) {
-    offers_[offer.region] = {*at, offer.length, offer.fd_inode};
-  } else {
-    reply.status = at.error().code;
-    reply.detail = at.error().detail;
+  if (const auto mapped = offers_.add(offer, fds); !mapped) {
+    reply.status = mapped.error().code;
+    reply.detail = mapped.error().detail;
   }
   node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
   return send(reply, {});
-}
-
-void shm_inbound::withdraw(region_id region) {
-  const auto it = offers_.find(region);
-  if (it == offers_.end()) return;
-  const auto inode = it->second.inode;
-  offers_.erase(it);
-  const auto shares = [&](const auto& o) { return o.second.inode == inode; };
-  if (std::none_of(offers_.begin(), offers_.end(), shares)) peer_memory_.unmap(inode);
 }
 
 result<void> shm_inbound::send(const shm_packet& p, std::span<const int> fds) {
@@ -191,8 +156,7 @@ result<void> shm_inbound::send(const shm_packet& p, std::span<const int> fds) {
   return fail(ec::peer_lost, "the peer does not take packets");
 }
 
-// ---- the rings
-// ------------------------------------------------------------------------------------------------------
+// ---- the rings ----
 
 bool shm_inbound::poll() {
   if (!memory_ || ended_) return false;
@@ -231,8 +195,9 @@ result<void> shm_inbound::on_notice(const shm_notice& n) {
     if (assemblies_.size() >= assemblies_max)
       return fail(ec::overloaded, "the peer has too many transfers open");
     it = assemblies_.try_emplace(n.id).first;
-    // Not claimed before its end: a peer that broke this link may bring the transfer over another path before
-    // we hear of it. It copied nothing more here by then, since it closed the gate.
+    // A transfer is claimed at its end only: a peer that broke this link may bring it over another path
+    // before this node hears of the break. By then the peer copies nothing more here, since it closed the
+    // gate.
     it->second.ours = node_.landings.look(peer(), peer_incarnation_, n.id) == landing_log::state::fresh;
   }
   auto& a = it->second;
@@ -252,7 +217,7 @@ result<void> shm_inbound::on_notice(const shm_notice& n) {
   return {};
 }
 
-// @error: the link is no good.
+// Takes or checks the pieces of one notice. @error the link is to end: the peer breaks the protocol.
 result<void> shm_inbound::verify(const shm_notice& n, assembly& a) {
   if (n.pieces.size() > pieces_max - std::min(a.sums.size(), pieces_max))
     return fail(ec::overloaded, "the peer cuts a transfer into too many pieces");
@@ -282,26 +247,20 @@ result<void> shm_inbound::verify(const shm_notice& n, assembly& a) {
   return {};
 }
 
-// The peer has shown the key of every region that it was granted.
+// Copies one piece. The peer has shown the key of every region that it was granted, so it needs no other
+// here.
 result<std::uint64_t> shm_inbound::take_piece(const shm_piece& p, std::byte* to) {
-  const auto source = offers_.find(p.source);
-  if (source == offers_.end() || !granted(p.at.region) ||
-      !check_bounds({p.source, p.source_offset, p.at.length}, source->second.length, "offered"))
+  const auto* from = offers_.find(p.source, p.source_offset, p.at.length);
+  if (!from || !granted(p.at.region))
     return fail(ec::corrupt,
                 "the peer wants bytes copied that it did not offer, or to where it may not write");
-  memory_->inside.fetch_add(1);
-  std::uint64_t sum = 0;
-  const bool revoked = memory_->revoked.load() != 0;
-  if (!revoked) {
-    sum = stream_copy_checksum(to, source->second.base + p.source_offset, p.at.length);
-    fence_streamed_stores();
-  }
-  memory_->inside.fetch_sub(1);
-  if (revoked) return fail(ec::peer_lost, "the link was revoked");
-  return sum;
+  const auto sum = copy_through_gate(*memory_, to, from, p.at.length, true);
+  if (!sum) return fail(ec::peer_lost, "the link was revoked");
+  return *sum;
 }
 
-// The landing is announced before the sender hears of it.
+// Decides what became of a transfer that was told to its end. The landing is announced before the sender
+// hears of it, so that a sender that knows of success may rely on the receiver's knowing, too.
 result<void> shm_inbound::conclude(const shm_notice& n, const assembly& a) {
   error outcome = a.cause;
   if (!a.ours) {

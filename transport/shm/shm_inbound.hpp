@@ -4,15 +4,15 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/node_state.hpp"
 #include "transport/shm/link_memory.hpp"
+#include "transport/shm/offered_memory.hpp"
+#include "transport/shm/region_grants.hpp"
 #include "transport/shm/shm_wire.hpp"
 
 namespace mooncaf {
@@ -40,7 +40,7 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   /// until it is in none. @returns false if it neither left nor died in time.
   bool revoke(duration patience);
   /// Any thread. True if the initiator was given the memory of a region.
-  bool granted(region_id region);
+  bool granted(region_id region) const { return grants_.given(region); }
   node_id peer() const noexcept { return peer_node_.load(); }
   std::uint64_t incarnation() const noexcept { return peer_incarnation_; }
 
@@ -60,7 +60,6 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   result<void> welcome();
   result<void> grant(const shm_packet& request);
   result<void> accept_offer(const shm_packet& offer, const std::vector<unique_fd>& fds);
-  void withdraw(region_id region);
   result<void> on_notice(const shm_notice& n);
   result<void> verify(const shm_notice& n, assembly& a);
   result<std::uint64_t> take_piece(const shm_piece& p, std::byte* to);
@@ -80,13 +79,7 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   shared_mapping mapping_;
   link_memory* memory_ = nullptr;
   std::unordered_map<transfer_id, assembly> assemblies_;
-  struct offered {
-    std::byte* base = nullptr;
-    std::uint64_t length = 0;
-    std::uint64_t inode = 0;
-  };
-  peer_memory peer_memory_;
-  std::unordered_map<region_id, offered> offers_;
+  offered_memory offers_;
   std::vector<std::byte> record_;
   bool ended_ = false;
 
@@ -94,8 +87,7 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   std::uint64_t peer_incarnation_ = 0;
   std::atomic<link_memory*> gate_{nullptr};
   std::atomic<bool> gone_{false};  // the initiator's end of the socket is closed: it copies nothing any more
-  std::mutex grants_mutex_;
-  std::unordered_set<region_id> grants_;
+  region_grants grants_;
 };
 
 }  // namespace mooncaf

@@ -19,10 +19,13 @@ constexpr auto piece_patience = std::chrono::milliseconds(10);
 
 shm_outbound::shm_outbound(node_state& node, event_loop& loop, std::shared_ptr<const peer_info> peer,
                            ended_handler on_ended)
-    : node_(node), loop_(loop), peer_(std::move(peer)), on_ended_(std::move(on_ended)) {}
+    : node_(node),
+      loop_(loop),
+      peer_(std::move(peer)),
+      on_ended_(std::move(on_ended)),
+      book_(node, peer_->address.node, transfer_path::shm) {}
 
-// ---- making the link
-// ------------------------------------------------------------------------------------------------
+// ---- making the link ----
 
 result<void> shm_outbound::open() {
   const auto at = unix_address(peer_->address.unix_name);
@@ -73,7 +76,7 @@ void shm_outbound::on_socket(std::uint32_t) {
 }
 
 result<void> shm_outbound::on_packet(const std::vector<std::byte>& bytes, std::vector<unique_fd>& fds) {
-  progress_at_ = clock_type::now();
+  ++progress_;
   if (stage_ == stage::handshaking) return on_handshake(bytes);
   const auto p = parse_packet(bytes);
   if (!p) return fail(p.error());
@@ -129,7 +132,7 @@ result<void> shm_outbound::on_map_reply(const shm_packet& p, const std::vector<u
   return {};
 }
 
-// What the owner cannot map is copied from here.
+// Regions that the owner cannot map are copied by this end.
 result<void> shm_outbound::on_offer_reply(const shm_packet& p) {
   const auto it = offers_.find(p.region);
   if (it != offers_.end()) it->second = {.pending = false, .usable = p.status == ec::none};
@@ -141,67 +144,65 @@ void shm_outbound::withdraw(region_id region) {
   if (const auto sent = send({.type = shm_packet_type::withdraw, .region = region}); !sent) end(sent.error());
 }
 
-// ---- orders in
-// ------------------------------------------------------------------------------------------------------
+// ---- orders in ----
 
 void shm_outbound::submit(transfer what, completion_handler on_done) {
-  if (queue_.empty() && noticed_.empty()) progress_at_ = clock_type::now();
-  job j;
-  j.notice.id = what.id;
-  j.notice.tag = what.tag;
-  j.notice.total_bytes = what.size_bytes();
+  if (auto* j = book_.submit(std::move(what), std::move(on_done))) enqueue(*j);
+}
+
+void shm_outbound::enqueue(job& j) {
+  j.notice.id = j.what.id;
+  j.notice.tag = j.what.tag;
+  j.notice.total_bytes = j.bytes();
   j.notice.has_checksums = node_.options.checksums;
-  j.what = std::move(what);
-  j.on_done = std::move(on_done);
-  queue_.push_back(std::move(j));
+  j.queued = true;
+  queue_.push_back(&j);
+}
+
+void shm_outbound::dequeue(job& j) {
+  if (!std::exchange(j.queued, false)) return;
+  queue_.erase(std::find(queue_.begin(), queue_.end(), &j));
+}
+
+void shm_outbound::begin_waiting() {
+  while (auto* j = book_.next()) enqueue(*j);
 }
 
 void shm_outbound::cancel(transfer_id id) {
-  // What is noticed to its end already is as good as landed.
-  const auto it = std::find_if(queue_.begin(), queue_.end(), [&](const job& j) { return j.what.id == id; });
-  if (it == queue_.end()) return;
-  job j = std::move(*it);
-  queue_.erase(it);
-  give_up(std::move(j), {ec::cancelled, "cancelled by its owner"});
+  const auto self = shared_from_this();
+  auto* const j = book_.cancel(id);
+  // A transfer that the owner was told of to its end is as good as landed.
+  if (j && j->queued) request_end(*j, end_cause(ec::cancelled));
+  book_.take().tell();
 }
 
-// Tells the owner to forget the parts it heard of. Of what it pulls it may be copying one now: that transfer
-// ends when the owner has answered, or the link is dead.
-void shm_outbound::give_up(job j, error why) {
-  if (!j.noticed_some || stage_ != stage::open) return finish(std::move(j), fail(std::move(why)));
+// Tells the owner to forget the parts that it heard of. The owner may be copying one of a pulled transfer
+// now: such a transfer ends when the owner has answered, or the link is dead.
+void shm_outbound::request_end(job& j, error why) {
+  dequeue(j);
+  if (!j.noticed_some || stage_ != stage::open) return book_.settle(j, fail(std::move(why)));
   j.notice.pieces.clear();
   j.notice.sums.clear();
   j.notice.abandoned = true;
   const bool heard = publish(j, true);
-  if (j.pulled) {
-    j.verdict = std::move(why);
-    const auto id = j.what.id;
-    noticed_.emplace(id, std::move(j));
-  } else {
-    finish(std::move(j), fail(std::move(why)));
-  }
+  if (j.pulled) book_.give_up(j, std::move(why));
+  else book_.settle(j, fail(std::move(why)));
   if (!heard) end({ec::overloaded, "the peer does not take notices"});
 }
 
-void shm_outbound::finish(job j, result<void> outcome, bool fenced) {
-  node_.stats.update(peer(), transfer_path::shm, [&](path_stats& s) { s.slices += j.piece_index; });
-  const auto bytes = outcome ? j.bytes : 0;
-  j.on_done({.id = j.what.id,
-             .outcome = std::move(outcome),
-             .bytes = bytes,
-             .path = transfer_path::shm,
-             .fenced = fenced});
+// Ends a transfer that is still in the queue.
+shm_outbound::step shm_outbound::finish(job& j, result<void> outcome) {
+  if (!outcome) {
+    request_end(j, std::move(outcome.error()));
+    return step::finished;
+  }
+  dequeue(j);
+  book_.settle(j, {});
+  return step::finished;
 }
 
-void shm_outbound::finish_at(std::size_t index, result<void> outcome) {
-  job j = std::move(queue_[index]);
-  queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
-  if (outcome) finish(std::move(j), std::move(outcome));
-  else give_up(std::move(j), outcome.error());
-}
-
-// Our own copies run on this thread: once here, none is under way and none will be. Those that the owner
-// makes end with the gate; a peer that closed the link made its last one before.
+// This end copies on this thread, so that no copy of its own is under way here. The owner's copies end with
+// the gate; a peer that closed the link made its last one before.
 void shm_outbound::end(const error& why) {
   if (stage_ == stage::ended) return;
   stage_ = stage::ended;
@@ -209,18 +210,13 @@ void shm_outbound::end(const error& why) {
   if (token_ != 0) loop_.remove(token_);
   const bool stopped = pulling_stopped();
   socket_.reset();
-  auto queued = std::exchange(queue_, {});
-  auto noticed = std::exchange(noticed_, {});
+  queue_.clear();
+  book_.end(why, [&](const job& j) { return stopped || !j.pulled || !j.noticed_some; });
   on_ended_(*this);
-  const auto leave = [&](job& j) {
-    const bool fenced = stopped || !j.pulled || !j.noticed_some;
-    auto cause = j.verdict.value_or(why);
-    finish(std::move(j), fail(std::move(cause)), fenced);
-  };
-  for (auto& j : queued) leave(j);
-  for (auto& [id, j] : noticed) leave(j);
+  book_.take().tell();
 }
 
+// Revokes the gate and waits until the owner is in no copy any more. @returns false if it stays inside.
 bool shm_outbound::pulling_stopped() {
   if (peer_closed_ || !memory_) return true;
   memory_->revoked.store(1);
@@ -234,32 +230,14 @@ bool shm_outbound::pulling_stopped() {
 
 bool shm_outbound::tick(time_point now) {
   if (stage_ == stage::ended) return false;
-  const bool busy = !queue_.empty() || !noticed_.empty();
-  const error late_error{ec::timed_out, "the deadline of the transfer passed"};
-  std::vector<transfer_id> late;
-  for (const auto& j : queue_)
-    if (now > j.what.deadline) late.push_back(j.what.id);
-  for (const auto id : late) {
-    const auto it = std::find_if(queue_.begin(), queue_.end(), [&](const job& j) { return j.what.id == id; });
-    if (it == queue_.end()) continue;
-    job j = std::move(*it);
-    queue_.erase(it);
-    give_up(std::move(j), late_error);
-    if (stage_ == stage::ended) return false;
-  }
-  late.clear();
-  for (const auto& [id, j] : noticed_)
-    if (now > j.what.deadline && !j.verdict) late.push_back(id);
-  for (const auto id : late) {
-    const auto it = noticed_.find(id);
-    if (it == noticed_.end()) continue;
-    job j = std::move(it->second);
-    noticed_.erase(it);
-    give_up(std::move(j), late_error);
-    if (stage_ == stage::ended) return false;
-  }
+  const auto self = shared_from_this();
+  const bool busy = !book_.idle();
+  for (const auto id : book_.late(now))
+    if (auto* j = book_.find(id)) request_end(*j, end_cause(ec::timed_out));
+  book_.take().tell();
+  if (stage_ == stage::ended) return false;
   const auto patience = stage_ == stage::open ? node_.options.peer_timeout : node_.options.connect_timeout;
-  if (busy && now - progress_at_ > patience)
+  if (book_.stalled(now, progress_, patience))
     end({ec::peer_lost, "node " + to_string(peer()) + " stopped answering over shared memory"});
   return busy;
 }

@@ -3,14 +3,14 @@
 //
 //   connecting ─► handshake ─► welcome ─► open ─► ended
 //
-//   queued ─► told ─► hashed here, copied and hashed there ─► acknowledged ─► completion   (write)
-//   queued ─► copied ─► completion                                                         (read)
+//   queued ─► told ─► hashed here, copied and hashed there ─► acknowledged   (write)
+//   queued ─► copied                                                         (read)
 //
 // A write with checksums is pulled: this end tells where the pieces are and hashes them while the owner
-// copies and hashes them in one pass; then the owner compares. So what was verified is what the owner wrote,
-// and no byte is looked at a second time after it was written. (Handing each piece over through the shared
-// cache, hashed here first, measured slower: reading what lies in another core's cache costs more than
-// reading memory.) Where the owner cannot map the source, or with checksums off, this end copies and the
+// copies and hashes them in one pass; then the owner compares. So the bytes that were verified are the bytes
+// that the owner wrote, and none is read a second time after it was written. (Handing each piece over through
+// the shared cache, hashed here first, measured slower: reading what lies in another core's cache costs more
+// than reading memory.) Where the owner cannot map the source, or with checksums off, this end copies and the
 // owner verifies what lies there.
 
 #include <deque>
@@ -22,7 +22,7 @@
 
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
-#include "transport/node_state.hpp"
+#include "transport/outbound_book.hpp"
 #include "transport/shm/link_memory.hpp"
 #include "transport/shm/shm_wire.hpp"
 
@@ -54,23 +54,22 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   bool update(const std::shared_ptr<const peer_info>& peer);
 
  private:
-  struct job {
-    transfer what;
-    completion_handler on_done;
-    std::size_t slice_index = 0;
+  struct job : outbound_job {
+    std::size_t slice_index = 0;  // what is copied or hashed next
     std::uint64_t slice_offset = 0;
     std::uint32_t piece_index = 0;
-    std::uint64_t bytes = 0;
     std::uint64_t unnoticed_bytes = 0;
     std::size_t told_slice = 0;  // pulled: the next piece that the owner is not told of yet
     std::uint64_t told_offset = 0;
-    bool prepared = false;
-    bool pulled = false;
+    bool queued = false;    // in `queue_`
+    bool prepared = false;  // the owner knows what it needs to know before the bytes move
+    bool pulled = false;    // the owner copies
     bool noticed_some = false;
-    bool lost = false;             // fault injection: the rest never arrives
-    std::optional<error> verdict;  // given up; the owner has yet to say that it copies nothing of it any more
+    bool lost = false;  // fault injection: the rest never arrives
     shm_notice notice;
     time_point hold_until{};
+
+    std::size_t piece_count() const noexcept { return piece_index; }
   };
   struct mapped_region {
     std::uint64_t access_key = 0;
@@ -95,22 +94,22 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   result<void> send(const shm_packet& p, std::span<const int> fds = {});
 
   bool take_acks();
+  void begin_waiting();
+  void enqueue(job& j);
+  void dequeue(job& j);
   bool work();
-  step prepare(std::size_t index);
-  step map_regions(std::size_t index);
+  step prepare(job& j);
+  step map_regions(job& j);
   step offer_regions(job& j);
   result<offered_region> offer(region_id id);
-  step tell(std::size_t index);
+  step tell(job& j);
   step copy_some(job& j);
   step copy_piece(job& j, const slice_pair& pair, std::uint64_t n);
-  result<std::uint64_t> copy_through_gate(std::byte* to, const std::byte* from, std::uint64_t n,
-                                          bool checksum);
   bool publish(job& j, bool last);
   result<void> check_slice(const job& j, const slice_pair& pair, std::uint64_t piece_sum);
-  void give_up(job j, error why);
+  void request_end(job& j, error why);
+  step finish(job& j, result<void> outcome);
   bool pulling_stopped();
-  void finish(job j, result<void> outcome, bool fenced = true);
-  void finish_at(std::size_t index, result<void> outcome);
 
   node_state& node_;
   event_loop& loop_;
@@ -128,11 +127,11 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   std::unordered_map<region_id, mapped_region> regions_;
   std::unordered_map<region_id, offered_region> offers_;
 
-  std::deque<job> queue_;                         // the front is being copied
-  std::unordered_map<transfer_id, job> noticed_;  // wait for their acknowledgement
+  outbound_book<job> book_;
+  std::deque<job*> queue_;  // begun and not told to its end; the front is being copied
   bool peer_closed_ = false;
   std::vector<std::byte> record_;
-  time_point progress_at_ = clock_type::now();
+  std::uint64_t progress_ = 0;  // counts signs of life, and pieces
 };
 
 }  // namespace mooncaf

@@ -10,7 +10,7 @@ namespace {
 
 // A long transfer is told in parts, so that the owner works on the first while the rest is prepared.
 constexpr std::uint64_t notice_bytes = 4 * MiB;
-// Of a short transfer pieces and checksums are told at once.
+// The pieces and checksums of a short transfer are told in one notice.
 constexpr std::uint64_t told_at_once = 32 * KiB;
 constexpr std::size_t told_ahead = 4;  // transfers: the owner has always something to copy
 constexpr int acks_per_poll = 64;
@@ -21,7 +21,11 @@ bool shm_outbound::poll() {
   if (stage_ != stage::open) return false;
   const auto self = shared_from_this();
   const bool acked = take_acks();
-  return stage_ == stage::open ? work() || acked : true;
+  book_.take().tell();  // before the next piece is copied
+  if (stage_ != stage::open) return true;
+  const bool worked = work();
+  book_.take().tell();
+  return worked || acked;
 }
 
 void shm_outbound::arm() {
@@ -42,58 +46,55 @@ bool shm_outbound::take_acks() {
       end(a.error());
       return true;
     }
-    progress_at_ = clock_type::now();
-    const auto it = noticed_.find(a->id);
-    if (it == noticed_.end()) continue;
-    job j = std::move(it->second);
-    noticed_.erase(it);
-    if (j.verdict) finish(std::move(j), fail(*j.verdict));
-    else finish(std::move(j), a->outcome.code == ec::none ? result<void>{} : fail(a->outcome));
-    if (stage_ != stage::open) return true;
+    ++progress_;
+    auto* const j = book_.find(a->id);
+    if (!j || j->queued) continue;
+    if (j->given_up()) book_.confirm(*j);
+    else book_.settle(*j, a->outcome.code == ec::none ? result<void>{} : fail(a->outcome));
   }
   return true;
 }
 
 // Tells the owner of the next transfers, then does a part of the first.
 bool shm_outbound::work() {
+  begin_waiting();
   bool worked = false;
   for (std::size_t i = 0; i < std::min(queue_.size(), told_ahead);) {
-    if (queue_[i].prepared) {
+    if (queue_[i]->prepared) {
       ++i;
       continue;
     }
-    const auto s = prepare(i);
+    const auto s = prepare(*queue_[i]);
     if (stage_ != stage::open) return true;
     if (s == step::waits) break;
     worked = true;
   }
   if (queue_.empty()) return worked;
-  auto& j = queue_.front();
+  auto& j = *queue_.front();
   if (!j.prepared || (j.hold_until != time_point{} && clock_type::now() < j.hold_until)) return worked;
   return copy_some(j) != step::waits || worked;
 }
 
-// Worked: it can be copied, and the owner knows what it needs to know. Finished: it is out of the queue.
-shm_outbound::step shm_outbound::prepare(std::size_t index) {
-  auto s = map_regions(index);
-  if (s == step::worked) s = offer_regions(queue_[index]);
-  if (s == step::worked) s = tell(index);
-  if (s == step::worked) queue_[index].prepared = true;
+// @returns worked: the transfer can be copied, and the owner knows where its pieces are; finished: it has
+// left the queue.
+shm_outbound::step shm_outbound::prepare(job& j) {
+  auto s = map_regions(j);
+  if (s == step::worked) s = offer_regions(j);
+  if (s == step::worked) s = tell(j);
+  if (s == step::worked) j.prepared = true;
   return s;
 }
 
-// Worked: all of them are mapped.
-shm_outbound::step shm_outbound::map_regions(std::size_t index) {
-  const auto& j = queue_[index];
+// Asks for the peer's regions that this transfer writes or reads. @returns worked: all of them are mapped
+// here.
+shm_outbound::step shm_outbound::map_regions(job& j) {
   bool waits = false;
   for (const auto& pair : j.what.slices) {
     const auto& wanted = pair.remote.region;
     const auto described = peer_->regions.find(wanted);
-    if (described == peer_->regions.end()) {
-      finish_at(index,
-                fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(wanted)));
-      return step::finished;
-    }
+    if (described == peer_->regions.end())
+      return finish(j,
+                    fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(wanted)));
     const auto [it, unknown] = regions_.try_emplace(wanted);
     auto& m = it->second;
     if (unknown || m.access_key != described->second.access_key) {
@@ -110,15 +111,15 @@ shm_outbound::step shm_outbound::map_regions(std::size_t index) {
       const auto why = m.refusal;
       // Asked again next time, unless the answer is for good.
       if (why.code != ec::unsupported) regions_.erase(it);
-      finish_at(index, fail(why));
-      return step::finished;
+      return finish(j, fail(why));
     }
     waits |= m.pending;
   }
   return waits ? step::waits : step::worked;
 }
 
-// Decides who copies. Worked: the owner can map all that it shall take.
+// Decides which end copies, and offers the owner the regions that it shall copy from. @returns worked: that
+// is decided.
 shm_outbound::step shm_outbound::offer_regions(job& j) {
   j.pulled = j.what.op == transfer_op::write && node_.options.checksums;
   bool waits = false;
@@ -158,19 +159,15 @@ result<shm_outbound::offered_region> shm_outbound::offer(region_id id) {
   return it->second;
 }
 
-// The owner starts to copy before this end starts to hash.
-shm_outbound::step shm_outbound::tell(std::size_t index) {
-  auto& j = queue_[index];
+// Tells the owner of the pieces that it shall copy: it begins to copy before this end begins to hash.
+shm_outbound::step shm_outbound::tell(job& j) {
   if (!j.pulled) return step::worked;
   std::uint64_t untold = 0;
   for (; j.told_slice < j.what.slices.size(); ++j.told_slice, j.told_offset = 0) {
     const auto& pair = j.what.slices[j.told_slice];
     const auto local = node_.regions.resolve(pair.local);
     const auto inside = check_bounds(pair.remote, regions_[pair.remote.region].length, "remote");
-    if (!local || !inside) {
-      finish_at(index, fail(local ? inside.error() : local.error()));
-      return step::finished;
-    }
+    if (!local || !inside) return finish(j, fail(local ? inside.error() : local.error()));
     while (j.told_offset < pair.local.length) {
       if (j.notice.pieces.size() >= shm_notice::pieces_max || untold >= notice_bytes) {
         if (!publish(j, false)) return step::waits;
@@ -188,7 +185,7 @@ shm_outbound::step shm_outbound::tell(std::size_t index) {
   return publish(j, false) ? step::worked : step::waits;
 }
 
-// About one piece; the loop then looks at everybody else.
+// Copies or hashes about one piece, so that the loop then gets to its other links.
 shm_outbound::step shm_outbound::copy_some(job& j) {
   std::uint64_t budget = node_.options.slice_bytes;
   while (budget > 0 && j.slice_index < j.what.slices.size()) {
@@ -204,27 +201,20 @@ shm_outbound::step shm_outbound::copy_some(job& j) {
     j.slice_offset = 0;
   }
   if (j.slice_index < j.what.slices.size()) return step::worked;
-  if (j.what.op == transfer_op::read) {
-    finish_at(0, {});
-    return step::finished;
-  }
-  if (noticed_.size() >= node_.options.max_transfers_per_peer) return step::waits;
+  if (j.what.op == transfer_op::read) return finish(j, {});
   if (!j.lost && !publish(j, true)) return step::waits;
-  const auto id = j.what.id;
-  noticed_.emplace(id, std::move(j));
-  queue_.pop_front();
+  dequeue(j);
   return step::finished;
 }
 
+// Moves or hashes `n` bytes of a slice and notes what the next notice says of them. Fault injection has its
+// say before the bytes move (delay, cut) or after (drop, corrupt).
 shm_outbound::step shm_outbound::copy_piece(job& j, const slice_pair& pair, std::uint64_t n) {
   const auto local = node_.regions.resolve({pair.local.region, pair.local.offset + j.slice_offset, n});
   const slice remote{pair.remote.region, pair.remote.offset + j.slice_offset, n};
   const auto& m = regions_[remote.region];
   const auto inside = check_bounds(remote, m.length, "remote");
-  if (!local || !inside) {
-    finish_at(0, fail(local ? inside.error() : local.error()));
-    return step::finished;
-  }
+  if (!local || !inside) return finish(j, fail(local ? inside.error() : local.error()));
   const auto f =
       j.hold_until != time_point{} ? fault{} : node_.next_fault(transfer_path::shm, j.what.id, j.piece_index);
   if (f.what == fault::kind::delay) {
@@ -239,11 +229,11 @@ shm_outbound::step shm_outbound::copy_piece(job& j, const slice_pair& pair, std:
   auto* there = m.base + remote.offset;
   const bool write = j.what.op == transfer_op::write;
   const bool checksum = node_.options.checksums && (write || pair.expected_checksum);
-  auto sum = j.pulled ? result<std::uint64_t>{wide_checksum(*local, n)}
-             : write  ? copy_through_gate(there, *local, n, checksum)
-                      : copy_through_gate(*local, there, n, checksum);
+  auto sum = j.pulled ? std::optional{wide_checksum(*local, n)}
+             : write  ? copy_through_gate(*memory_, there, *local, n, checksum)
+                      : copy_through_gate(*memory_, *local, there, n, checksum);
   if (!sum) {
-    end(sum.error());
+    end({ec::peer_lost, "node " + to_string(peer()) + " revoked the link"});
     return step::finished;
   }
   j.lost |= f.what == fault::kind::drop;
@@ -252,35 +242,17 @@ shm_outbound::step shm_outbound::copy_piece(job& j, const slice_pair& pair, std:
   if (write && !j.pulled) j.notice.pieces.push_back({.at = remote, .source = {}});
   if (write && checksum && n > 0) j.notice.sums.push_back(*sum);
   ++j.piece_index;
-  j.bytes += n;
   j.unnoticed_bytes += n;
   j.slice_offset += n;
-  progress_at_ = clock_type::now();
+  ++progress_;
   if (!write && checksum && j.slice_offset == pair.local.length) {
-    if (const auto ok = check_slice(j, pair, *sum); !ok) {
-      finish_at(0, fail(ok.error()));
-      return step::finished;
-    }
+    if (const auto ok = check_slice(j, pair, *sum); !ok) return finish(j, ok);
   }
   return step::worked;
 }
 
-result<std::uint64_t> shm_outbound::copy_through_gate(std::byte* to, const std::byte* from, std::uint64_t n,
-                                                      bool checksum) {
-  memory_->inside.fetch_add(1);
-  std::uint64_t sum = 0;
-  const bool revoked = memory_->revoked.load() != 0;
-  if (!revoked) {
-    if (checksum) sum = stream_copy_checksum(to, from, n);
-    else stream_copy(to, from, n);
-    fence_streamed_stores();
-  }
-  memory_->inside.fetch_sub(1);
-  if (revoked) return fail(ec::peer_lost, "node " + to_string(peer()) + " revoked the link");
-  return sum;
-}
-
-// A slice that was one piece needs no second look, unless somebody tampered with it after the copy.
+// The sum of a slice that was one piece is known; a longer one is hashed again as a whole, and so is any that
+// a fault may have changed after the copy.
 result<void> shm_outbound::check_slice(const job& j, const slice_pair& pair, std::uint64_t piece_sum) {
   if (pair.local.length > node_.options.slice_bytes || node_.options.faults) {
     const auto at = node_.regions.resolve(pair.local);
@@ -293,7 +265,7 @@ result<void> shm_outbound::check_slice(const job& j, const slice_pair& pair, std
               "slice " + std::to_string(j.slice_index) + " does not have the checksum its owner states");
 }
 
-// False: the ring is full, try again later.
+// Puts the notice of what was prepared into the ring. @returns false if the ring is full for now.
 bool shm_outbound::publish(job& j, bool last) {
   if (j.what.op != transfer_op::write) {
     j.unnoticed_bytes = 0;
@@ -312,7 +284,7 @@ bool shm_outbound::publish(job& j, bool last) {
   j.notice.sums.clear();
   j.unnoticed_bytes = 0;
   j.noticed_some = true;
-  progress_at_ = clock_type::now();
+  ++progress_;
   return true;
 }
 

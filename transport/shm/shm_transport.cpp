@@ -68,8 +68,7 @@ transport_capabilities shm_transport::capabilities(node_id peer) const {
   return c;
 }
 
-// ---- regions and fences
-// ---------------------------------------------------------------------------------------------
+// ---- regions and fences ----
 
 result<std::vector<std::byte>> shm_transport::register_region(region_id) { return std::vector<std::byte>{}; }
 
@@ -118,26 +117,14 @@ result<void> shm_transport::fence(const std::vector<std::shared_ptr<shm_inbound>
   return outcome;
 }
 
-// ---- outgoing
-// -------------------------------------------------------------------------------------------------------
+// ---- outgoing ----
 
 void shm_transport::submit(transfer what, completion_handler on_done) {
-  bool first = false;
-  {
-    std::lock_guard lock{submissions_mutex_};
-    first = submissions_.empty();
-    submissions_.push_back({std::move(what), std::move(on_done)});
-  }
-  if (first) loop_->post([this] { take_submissions(); });
+  if (submissions_.put(std::move(what), std::move(on_done))) loop_->post([this] { take_submissions(); });
 }
 
 void shm_transport::take_submissions() {
-  std::vector<submission> now;
-  {
-    std::lock_guard lock{submissions_mutex_};
-    now.swap(submissions_);
-  }
-  for (auto& s : now) {
+  for (auto& s : submissions_.take()) {
     auto link = link_to(s.what.peer);
     if (link) (*link)->submit(std::move(s.what), std::move(s.on_done));
     else s.on_done({.id = s.what.id, .outcome = fail(link.error()), .path = transfer_path::shm});
@@ -183,8 +170,7 @@ void shm_transport::disconnect(node_id peer) {
   });
 }
 
-// ---- incoming
-// -------------------------------------------------------------------------------------------------------
+// ---- incoming ----
 
 void shm_transport::accept_all() {
   for (;;) {
@@ -216,11 +202,10 @@ void shm_transport::accept_all() {
   }
 }
 
-// ---- the loop
-// -------------------------------------------------------------------------------------------------------
+// ---- the loop ----
 
-// The lists may change under these calls; they are walked by index, and a link that is skipped once is not
-// lost.
+// A link that works may add or remove links: the lists are walked by index or as a copy, and a link that is
+// skipped once has its turn in the next poll.
 bool shm_transport::poll() {
   bool busy = false;
   for (std::size_t i = 0; i < incoming_.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "transport/node_state.hpp"
 #include "transport/shm/shm_inbound.hpp"
 #include "transport/shm/shm_outbound.hpp"
+#include "transport/submissions.hpp"
 #include "transport/transport.hpp"
 
 namespace mooncaf {
@@ -51,11 +52,6 @@ class shm_transport final : public transport, private loop_poller {
   result<std::shared_ptr<shm_outbound>> link_to(node_id peer);
   result<void> fence(const std::vector<std::shared_ptr<shm_inbound>>& links);
 
-  struct submission {
-    transfer what;
-    completion_handler on_done;
-  };
-
   node_state& node_;
   std::string name_;
   unique_fd listener_;
@@ -68,8 +64,7 @@ class shm_transport final : public transport, private loop_poller {
   std::mutex incoming_mutex_;  // the loop's thread changes the list, fences look at it
   std::vector<std::shared_ptr<shm_inbound>> incoming_;
 
-  std::mutex submissions_mutex_;
-  std::vector<submission> submissions_;
+  submissions submissions_;
 
   std::unique_ptr<event_loop> loop_;
 };

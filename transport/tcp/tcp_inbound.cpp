@@ -10,7 +10,7 @@ namespace {
 // More than any initiator of ours keeps at work (data_plane_options::max_transfers_per_peer); a peer that
 // opens more is not one of ours and must not make us remember without bound.
 constexpr std::size_t assemblies_max = 4096;
-// Answers that share a system call, which here costs more than hashing what they are about.
+// Answers that share a system call: one costs more than hashing the bytes that an answer is about.
 constexpr std::size_t answers_together = 8;
 constexpr std::size_t refused_max = 64;  // of which it is remembered why
 
@@ -33,12 +33,12 @@ void tcp_inbound::end(const error& why) {
     over_ = true;
     links = links_;
   }
-  // Whoever calls second waits for the same links.
+  // A second caller waits for the same links.
   for (const auto& l : links) l->kill(why);
   {
     std::lock_guard lock{mutex_};
     links_.clear();
-    // Before anybody returns from here: a newer session may bring the same transfers at once.
+    // Given back before any caller returns: a newer session may bring the same transfers at once.
     for (const auto& [id, a] : assemblies_) node_.landings.release(peer_.node, peer_.incarnation, id);
     assemblies_.clear();
     answers_.clear();
@@ -86,8 +86,7 @@ result<void> tcp_inbound::on_frame(tcp_link& link, const frame_header& h, const 
   }
 }
 
-// ---- writes
-// ---------------------------------------------------------------------------------------------------------
+// ---- writes ----
 
 result<frame_sink> tcp_inbound::begin_write(tcp_link& link, const frame_header& h) {
   constexpr frame_sink nowhere{frame_sink::kind::discard, nullptr, {}};
@@ -149,7 +148,8 @@ void tcp_inbound::conclude(tcp_link& link, transfer_id id, assembly& a) {
   assemblies_.erase(id);
 }
 
-// Ended here before (landed or not), or arriving over another path at this moment. Not a byte of it is taken.
+// Answers a transfer that has ended here before, landed or not, or arrives over another path at this moment:
+// not a byte of it is taken.
 void tcp_inbound::answer_repeated(tcp_link& link, transfer_id id, landing_log::state state) {
   error outcome;
   if (state == landing_log::state::failed) {
@@ -191,13 +191,13 @@ void tcp_inbound::cancel(tcp_link& link, transfer_id id) {
     it->second.cancelled_by = &link;
     return fail_write(link, id, it->second, {ec::cancelled, {}});
   }
-  // Nothing of it may land from now on, whatever is still on its way on other connections.
+  // No byte of the transfer may land from now on, though pieces may still be on their way over other
+  // connections.
   node_.landings.finish(peer_.node, peer_.incarnation, id, false);
   reply(link, frame_type::cancel_result, id, {});
 }
 
-// ---- reads and answers
-// ----------------------------------------------------------------------------------------------
+// ---- reads and answers ----
 
 result<void> tcp_inbound::begin_read(tcp_link& link, const frame_header& h,
                                      std::span<const std::byte> control) {
@@ -252,7 +252,7 @@ bool tcp_inbound::next_frame(tcp_link& link, outgoing_frame& out) {
   return true;
 }
 
-// Nobody waits for the outcome of a write behind which its sender goes on with others: the end of what
+// The sender of a write that goes on with others does not wait for this outcome alone: the end of what
 // arrives now brings us here again.
 bool tcp_inbound::may_wait(const std::deque<answer>& queue) {
   const auto is_outcome = [](const answer& a) {

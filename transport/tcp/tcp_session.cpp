@@ -12,7 +12,7 @@ tcp_session::tcp_session(node_state& node, std::shared_ptr<const peer_info> peer
       on_ended_(std::move(on_ended)),
       peer_node_(peer->address.node),
       peer_(std::move(peer)),
-      progress_at_(clock_type::now()) {}
+      book_(node, peer_node_, transfer_path::tcp) {}
 
 bool tcp_session::update(const std::shared_ptr<const peer_info>& peer) {
   std::lock_guard lock{mutex_};
@@ -48,38 +48,31 @@ result<void> tcp_session::open(const std::vector<std::unique_ptr<event_loop>>& l
   return {};
 }
 
-// ---- orders in
-// ------------------------------------------------------------------------------------------------------
+// ---- orders in ----
 
 bool tcp_session::submit(transfer& what, completion_handler& on_done) {
-  done_list done;
+  book::due done;
   {
     std::lock_guard lock{mutex_};
     if (over_) return false;
-    if (active_.empty()) progress_at_ = clock_type::now();
-    if (active_.size() >= node_.options.max_transfers_per_peer)
-      waiting_.emplace_back(std::move(what), std::move(on_done));
-    else start(std::move(what), std::move(on_done), done);
+    if (auto* j = book_.submit(std::move(what), std::move(on_done))) start(*j);
+    done = book_.take();
   }
-  call(done);
+  done.tell();
   return true;
 }
 
-void tcp_session::start(transfer what, completion_handler on_done, done_list& done) {
-  const auto id = what.id;
-  auto& a = active_[id];
-  a.what = std::move(what);
-  a.on_done = std::move(on_done);
-  a.bytes = a.what.size_bytes();
-  auto pieces = cut(a.what);
-  if (!pieces) return settle(a, fail(pieces.error()), true, done);
-  a.pieces = std::move(*pieces);
-  const auto count = static_cast<std::uint32_t>(a.pieces.size());
-  if (a.what.op == transfer_op::write) {
+void tcp_session::start(job& j) {
+  auto pieces = cut(j.what);
+  if (!pieces) return settle(j, fail(pieces.error()));
+  j.pieces = std::move(*pieces);
+  const auto id = j.what.id;
+  const auto count = static_cast<std::uint32_t>(j.pieces.size());
+  if (j.what.op == transfer_op::write) {
     orders_.push_back({id, order_kind::data, 0, count});
     return wake_links(count);
   }
-  if (count == 0) return settle(a, {}, true, done);
+  if (count == 0) return settle(j, {});
   // One request per connection, so that the answers stripe.
   const auto share = std::min<std::uint32_t>(
       read_entries_max, (count + node_.options.tcp_streams - 1) / node_.options.tcp_streams);
@@ -111,52 +104,39 @@ result<std::vector<tcp_session::piece>> tcp_session::cut(const transfer& t) cons
   return pieces;
 }
 
+// Begins waiting transfers for which completed ones have made room.
 void tcp_session::activate() {
-  done_list done;
+  book::due done;
   {
     std::lock_guard lock{mutex_};
-    while (!over_ && !waiting_.empty() && active_.size() < node_.options.max_transfers_per_peer) {
-      auto next = std::move(waiting_.front());
-      waiting_.pop_front();
-      start(std::move(next.first), std::move(next.second), done);
-    }
+    if (over_) return;
+    while (auto* j = book_.next()) start(*j);
+    done = book_.take();
   }
-  call(done);
+  done.tell();
 }
 
 void tcp_session::cancel(transfer_id id) {
-  done_list done;
+  book::due done;
   {
     std::lock_guard lock{mutex_};
-    if (const auto it = active_.find(id); it != active_.end()) {
-      request_end(it->second, ec::cancelled, done);
-    } else {
-      const auto w =
-          std::find_if(waiting_.begin(), waiting_.end(), [&](auto& e) { return e.first.id == id; });
-      if (w != waiting_.end()) {
-        done.push_back({std::move(w->second), {.id = id, .outcome = fail(ec::cancelled)}});
-        waiting_.erase(w);
-      }
-    }
+    if (auto* j = book_.cancel(id)) request_end(*j, ec::cancelled);
+    done = book_.take();
   }
-  call(done);
+  done.tell();
   activate();
 }
 
-// Cancel or deadline. What the peer may be receiving is over only when it says so.
-void tcp_session::request_end(active& a, ec why, done_list& done) {
-  if (a.settled || a.cancel_sent) return;
-  drop_orders(a.what.id);
-  const error cause{why,
-                    why == ec::cancelled ? "cancelled by its owner" : "the deadline of the transfer passed"};
-  if (!a.touched) return settle(a, fail(cause), true, done);
-  orders_.push_front({a.what.id, order_kind::cancel});
-  a.cancel_sent = true;
-  a.outcome = fail(cause);
-  a.give_up_at = clock_type::now() + node_.options.close_timeout;
+// A cancelled or late transfer that the peer may be receiving is over only when the peer says so.
+void tcp_session::request_end(job& j, ec why) {
+  drop_orders(j.what.id);
+  auto cause = end_cause(why);
+  if (!j.touched) return book_.settle(j, fail(std::move(cause)));
+  orders_.push_front({j.what.id, order_kind::cancel});
   wake_links(1);
-  // Nobody but us writes our own memory; the peer just wastes the rest of its answer.
-  if (a.what.op == transfer_op::read) settle(a, fail(cause), true, done);
+  // Only this node writes its own memory; the rest of the peer's answer is thrown away.
+  if (j.what.op == transfer_op::read) return book_.settle(j, fail(std::move(cause)));
+  book_.give_up(j, std::move(cause), clock_type::now() + node_.options.close_timeout);
 }
 
 void tcp_session::drop_orders(transfer_id id) {
@@ -170,40 +150,20 @@ void tcp_session::wake_links(std::size_t count) {
   }
 }
 
-// ---- ends
-// -----------------------------------------------------------------------------------------------------------
+// ---- ends ----
 
-void tcp_session::settle(active& a, result<void> outcome, bool fenced, done_list& done) {
-  if (a.settled) return;
-  a.settled = true;
-  a.outcome = std::move(outcome);
-  a.fenced = fenced;
-  drop_orders(a.what.id);
-  finish_if_idle(a.what.id, done);
+void tcp_session::settle(job& j, result<void> outcome) {
+  if (j.settled()) return;
+  drop_orders(j.what.id);
+  book_.settle(j, std::move(outcome));
 }
 
-void tcp_session::finish_if_idle(transfer_id id, done_list& done) {
-  const auto it = active_.find(id);
-  if (it == active_.end() || !it->second.settled || it->second.in_use > 0) return;
-  auto& a = it->second;
-  node_.stats.update(peer(), transfer_path::tcp, [&](path_stats& s) { s.slices += a.pieces.size(); });
-  done.push_back({std::move(a.on_done),
-                  {.id = id,
-                   .outcome = a.outcome,
-                   .bytes = a.outcome ? a.bytes : 0,
-                   .path = transfer_path::tcp,
-                   .fenced = a.fenced}});
-  active_.erase(it);
-}
-
-void tcp_session::call(done_list& done) {
-  for (auto& d : done) d.on_done(d.what);
-}
-
-void tcp_session::call_later(tcp_link& link, done_list& done) {
+// Inside the calls of a link, which must not call another one.
+void tcp_session::tell_later(tcp_link& link) {
+  auto done = book_.take();
   if (done.empty()) return;
-  link.defer([self = shared_from_this(), list = std::make_shared<done_list>(std::move(done))] {
-    call(*list);
+  link.defer([self = shared_from_this(), shared = std::make_shared<book::due>(std::move(done))] {
+    shared->tell();
     self->activate();
   });
 }
@@ -218,94 +178,73 @@ void tcp_session::end(const error& why) {
   }
   // Afterwards no connection looks at local memory.
   for (const auto& l : links) l->kill(why);
-  done_list done;
+  book::due done;
   {
     std::lock_guard lock{mutex_};
     orders_.clear();
     idle_.clear();
-    std::vector<transfer_id> ids;
-    for (auto& [id, a] : active_) ids.push_back(id);
-    for (const auto id : ids) {
-      auto& a = active_[id];
-      // A cancelled or expired one keeps its reason, but the peer did not confirm.
-      const bool unconfirmed = a.what.op == transfer_op::write && a.touched && !a.settled;
-      if (!a.settled) settle(a, a.cancel_sent ? a.outcome : fail(why), !unconfirmed, done);
-      else finish_if_idle(id, done);
-    }
-    for (auto& [what, on_done] : waiting_)
-      done.push_back({std::move(on_done), {.id = what.id, .outcome = fail(why), .path = transfer_path::tcp}});
-    waiting_.clear();
+    // The peer may still be receiving what it has not answered.
+    book_.end(why, [](const job& j) { return j.settled() || !j.touched || j.what.op == transfer_op::read; });
+    done = book_.take();
   }
   if (on_ended_) on_ended_(*this);
-  call(done);
+  done.tell();
 }
 
 void tcp_session::on_broken(tcp_link&, const error& why) { end(why); }
 
+std::optional<error> tcp_session::lost_peer(time_point now) {
+  std::uint64_t progress = 0;
+  for (const auto& l : links_) progress += l->progress();
+  const bool opened = std::all_of(links_.begin(), links_.end(), [](const auto& l) { return l->open(); });
+  const auto patience = opened ? node_.options.peer_timeout : node_.options.connect_timeout;
+  const auto who = "node " + to_string(peer());
+  if (book_.unconfirmed(now)) return error{ec::peer_lost, who + " does not confirm a cancelled transfer"};
+  if (!book_.stalled(now, progress, patience)) return std::nullopt;
+  return error{ec::peer_lost, who + (opened ? " stopped answering" : " does not answer")};
+}
+
 bool tcp_session::tick(time_point now) {
-  done_list done;
+  book::due done;
   std::optional<error> lost;
   bool busy = false;
   {
     std::lock_guard lock{mutex_};
     if (over_) return false;
-    busy = !active_.empty();
-    std::uint64_t progress = 0;
-    for (const auto& l : links_) progress += l->progress();
-    if (!busy || progress != seen_progress_) progress_at_ = now;
-    seen_progress_ = progress;
-    const bool opened = std::all_of(links_.begin(), links_.end(), [](const auto& l) { return l->open(); });
-    const auto patience = opened ? node_.options.peer_timeout : node_.options.connect_timeout;
-    if (busy && now - progress_at_ > patience)
-      lost = error{ec::peer_lost,
-                   "node " + to_string(peer()) + (opened ? " stopped answering" : " does not answer")};
-    std::vector<transfer_id> late;
-    for (const auto& [id, a] : active_) {
-      if (a.cancel_sent && !a.settled && now > a.give_up_at)
-        lost = error{ec::peer_lost, "node " + to_string(peer()) + " does not confirm a cancelled transfer"};
-      if (now > a.what.deadline) late.push_back(id);
-    }
-    for (const auto id : late) request_end(active_[id], ec::timed_out, done);
-    for (auto it = waiting_.begin(); it != waiting_.end();) {
-      if (now <= it->first.deadline) {
-        ++it;
-        continue;
-      }
-      done.push_back(
-          {std::move(it->second),
-           {.id = it->first.id, .outcome = fail(ec::timed_out, "the deadline of the transfer passed")}});
-      it = waiting_.erase(it);
-    }
+    busy = !book_.idle();
+    lost = lost_peer(now);
+    for (const auto id : book_.late(now))
+      if (auto* j = book_.find(id)) request_end(*j, ec::timed_out);
     if (!orders_.empty() && now >= hold_until_) wake_links(links_.size());
+    done = book_.take();
   }
-  call(done);
+  done.tell();
   if (!done.empty()) activate();
   if (lost) end(*lost);
   return busy;
 }
 
-// ---- frames out
-// -----------------------------------------------------------------------------------------------------
+// ---- frames out ----
 
+// Gives the first order that may go now. The lock is open while a piece is hashed, so that the other
+// connections go on; the hold keeps the memory meanwhile.
 bool tcp_session::next_frame(tcp_link& link, outgoing_frame& out) {
   std::unique_lock lock{mutex_};
   while (!over_ && !orders_.empty() && clock_type::now() >= hold_until_) {
     auto& o = orders_.front();
-    const auto it = active_.find(o.id);
-    if (o.kind != order_kind::cancel && it == active_.end()) {
+    auto* const j = book_.find(o.id);
+    if (o.kind != order_kind::cancel && !j) {
       orders_.pop_front();
       continue;
     }
     if (o.kind == order_kind::data) {
       const auto id = o.id;
-      if (!make_data_frame(link, o, it->second, out)) continue;
-      auto& a = it->second;
-      a.touched = true;
-      ++a.in_use;
+      if (!make_data_frame(link, o, *j, out)) continue;
+      book_.hold(*j);
       // The checksum pulls the piece into the cache, where the send finds it; other connections need not
       // wait.
       const bool corrupted = !out.own.empty();
-      const auto* source = a.pieces[out.header.index].local;
+      const auto* source = j->pieces[out.header.index].local;
       lock.unlock();
       if (node_.options.checksums) {
         out.header.has_checksum = true;
@@ -317,8 +256,8 @@ bool tcp_session::next_frame(tcp_link& link, outgoing_frame& out) {
     }
     node_.stats.update(peer(), transfer_path::tcp, [](path_stats& s) { ++s.control_messages; });
     if (o.kind == order_kind::read) {
-      it->second.touched = true;
-      make_read_frame(o, it->second, out);
+      j->touched = true;
+      make_read_frame(o, *j, out);
     } else {
       out.header.type = frame_type::cancel;
       out.header.id = o.id;
@@ -330,10 +269,10 @@ bool tcp_session::next_frame(tcp_link& link, outgoing_frame& out) {
   return false;
 }
 
-// False if a fault wants nothing to be sent now.
-bool tcp_session::make_data_frame(tcp_link& link, order& o, active& a, outgoing_frame& out) {
+// Fills in the frame of the next piece. @returns false if an injected fault keeps it from being sent now.
+bool tcp_session::make_data_frame(tcp_link& link, order& o, job& j, outgoing_frame& out) {
   const auto index = o.next;
-  const auto& p = a.pieces[index];
+  const auto& p = j.pieces[index];
   const auto f = node_.next_fault(transfer_path::tcp, o.id, index);
   if (f.what == fault::kind::delay && hold_until_ < clock_type::now() + f.wait) {
     hold_until_ = clock_type::now() + f.wait;
@@ -345,17 +284,17 @@ bool tcp_session::make_data_frame(tcp_link& link, order& o, active& a, outgoing_
     return false;
   }
   if (++o.next == o.end) orders_.pop_front();
-  a.touched = true;
+  j.touched = true;
   if (f.what == fault::kind::drop) return false;
   out.header.type = frame_type::write_data;
   out.header.more = !orders_.empty();
   out.header.index = index;
-  out.header.count = static_cast<std::uint32_t>(a.pieces.size());
+  out.header.count = static_cast<std::uint32_t>(j.pieces.size());
   out.header.payload_bytes = static_cast<std::uint32_t>(p.remote.length);
-  out.header.total_bytes = a.bytes;
+  out.header.total_bytes = j.bytes();
   out.header.target = p.remote;
   out.header.access_key = p.access_key;
-  out.header.tag = a.what.tag;
+  out.header.tag = j.what.tag;
   out.payload = p.local;
   if (f.what == fault::kind::corrupt && p.remote.length > 0) {
     out.own.assign(p.local, p.local + p.remote.length);
@@ -364,9 +303,9 @@ bool tcp_session::make_data_frame(tcp_link& link, order& o, active& a, outgoing_
   return true;
 }
 
-void tcp_session::make_read_frame(const order& o, const active& a, outgoing_frame& out) {
+void tcp_session::make_read_frame(const order& o, const job& j, outgoing_frame& out) {
   std::vector<read_entry> entries;
-  for (auto i = o.next; i < o.end; ++i) entries.push_back({i, a.pieces[i].remote, a.pieces[i].access_key});
+  for (auto i = o.next; i < o.end; ++i) entries.push_back({i, j.pieces[i].remote, j.pieces[i].access_key});
   out.own = encode_read_entries(entries);
   out.payload = out.own.data();
   out.header.type = frame_type::read_request;
@@ -377,17 +316,14 @@ void tcp_session::make_read_frame(const order& o, const active& a, outgoing_fram
 
 void tcp_session::on_sent(tcp_link& link, const outgoing_frame& f) {
   if (f.header.type != frame_type::write_data) return;
-  done_list done;
   std::lock_guard lock{mutex_};
-  const auto it = active_.find(f.header.id);
-  if (it == active_.end()) return;
-  --it->second.in_use;
-  finish_if_idle(f.header.id, done);
-  call_later(link, done);
+  auto* const j = book_.find(f.header.id);
+  if (!j) return;
+  book_.release(*j);
+  tell_later(link);
 }
 
-// ---- frames in
-// ------------------------------------------------------------------------------------------------------
+// ---- frames in ----
 
 result<frame_sink> tcp_session::on_header(tcp_link&, const frame_header& h) {
   switch (h.type) {
@@ -397,16 +333,14 @@ result<frame_sink> tcp_session::on_header(tcp_link&, const frame_header& h) {
       return frame_sink{};
     case frame_type::read_data: {
       std::lock_guard lock{mutex_};
-      const auto it = active_.find(h.id);
-      if (it == active_.end() || it->second.settled)
-        return frame_sink{frame_sink::kind::discard, nullptr, {}};
-      auto& a = it->second;
-      if (a.what.op != transfer_op::read || h.index >= a.pieces.size() || a.pieces[h.index].arrived ||
-          a.pieces[h.index].remote.length != h.payload_bytes)
+      auto* const j = book_.find(h.id);
+      if (!j || j->settled()) return frame_sink{frame_sink::kind::discard, nullptr, {}};
+      if (j->what.op != transfer_op::read || h.index >= j->pieces.size() || j->pieces[h.index].arrived ||
+          j->pieces[h.index].remote.length != h.payload_bytes)
         return fail(ec::corrupt, "the peer sent data that nobody asked for");
-      a.pieces[h.index].arrived = true;
-      ++a.in_use;
-      return frame_sink{frame_sink::kind::memory, a.pieces[h.index].local, {}};
+      j->pieces[h.index].arrived = true;
+      book_.hold(*j);
+      return frame_sink{frame_sink::kind::memory, j->pieces[h.index].local, {}};
     }
     default:
       return fail(ec::corrupt, "the peer sent a frame that only an initiator may send");
@@ -420,58 +354,37 @@ result<void> tcp_session::on_frame(tcp_link& link, const frame_header& h, const 
   const auto failure = [&] {
     return error{h.status, std::string{reinterpret_cast<const char*>(control.data()), control.size()}};
   };
-  done_list done;
   std::lock_guard lock{mutex_};
-  const auto it = active_.find(h.id);
-  if (it == active_.end()) return {};
-  auto& a = it->second;
+  auto* const j = book_.find(h.id);
+  if (!j) return {};
   if (data) {
-    if (const auto r = on_read_piece(a, h, sink, intact, done); !r) return r;
+    on_read_piece(*j, h, intact);
   } else if (h.type == frame_type::write_result || h.type == frame_type::read_result) {
-    settle(a, h.status == ec::none ? result<void>{} : fail(failure()), true, done);
-  } else if (h.type == frame_type::cancel_result && a.cancel_sent) {
-    settle(a, a.outcome, true, done);
+    settle(*j, h.status == ec::none ? result<void>{} : fail(failure()));
+  } else if (h.type == frame_type::cancel_result && j->given_up()) {
+    book_.confirm(*j);
   }
-  call_later(link, done);
+  tell_later(link);
   return {};
 }
 
-result<void> tcp_session::on_read_piece(active& a, const frame_header& h, const frame_sink&, bool intact,
-                                        done_list& done) {
-  --a.in_use;
-  ++a.arrived;
-  const auto id = a.what.id;
+void tcp_session::on_read_piece(job& j, const frame_header& h, bool intact) {
+  ++j.arrived;
   if (!intact) {
     node_.stats.update(peer(), transfer_path::tcp, [](path_stats& s) { ++s.checksum_failures; });
-    settle(a,
-           fail(ec::corrupt, "piece " + std::to_string(h.index) + " of a read arrived with a wrong checksum"),
-           true, done);
-  } else if (a.arrived == a.pieces.size() && !a.settled) {
-    settle(a, check_expected(a), true, done);
+    settle(j, fail(ec::corrupt,
+                   "piece " + std::to_string(h.index) + " of a read arrived with a wrong checksum"));
+  } else if (j.arrived == j.pieces.size() && !j.settled()) {
+    settle(j, check_stated_sums(node_, transfer_path::tcp, j.what));
   }
-  finish_if_idle(id, done);
-  return {};
-}
-
-result<void> tcp_session::check_expected(const active& a) const {
-  if (!node_.options.checksums) return {};
-  for (std::size_t i = 0; i < a.what.slices.size(); ++i) {
-    const auto& pair = a.what.slices[i];
-    if (!pair.expected_checksum) continue;
-    const auto at = node_.regions.resolve(pair.local);
-    if (!at) return fail(at.error());
-    if (wide_checksum(*at, pair.local.length) == *pair.expected_checksum) continue;
-    node_.stats.update(peer(), transfer_path::tcp, [](path_stats& s) { ++s.checksum_failures; });
-    return fail(ec::corrupt, "slice " + std::to_string(i) + " does not have the checksum its owner states");
-  }
-  return {};
+  book_.release(j);
 }
 
 void tcp_session::on_abandoned(tcp_link&, const frame_header& h, const frame_sink& sink) {
   if (sink.to != frame_sink::kind::memory) return;
   std::lock_guard lock{mutex_};
   // The session ends with the link; its completions are called there.
-  if (const auto it = active_.find(h.id); it != active_.end()) --it->second.in_use;
+  if (auto* const j = book_.find(h.id)) book_.release(*j);
 }
 
 }  // namespace mooncaf

@@ -6,16 +6,16 @@
 // the peer drops all of its connections before it admits a new session, hence no late byte of an old one can
 // land.
 //
-//   waiting ─► active: queued pieces ─► sent ─► result ─► completion
-//                 └─ cancel / deadline ─► cancel frame ─► cancel_result ─┘
+//   queued pieces ─► sent ─► result ─► completion
+//         └─ cancel / deadline ─► cancel frame ─► cancel_result ─┘
 
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
+#include <optional>
 #include <vector>
 
-#include "transport/node_state.hpp"
+#include "transport/outbound_book.hpp"
 #include "transport/tcp/tcp_link.hpp"
 
 namespace mooncaf {
@@ -29,7 +29,7 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
 
   /// Starts connecting. Not waiting for it, `submit` may follow.
   result<void> open(const std::vector<std::unique_ptr<event_loop>>& loops);
-  /// @returns false, leaving the handler alone, if the session is over.
+  /// @returns false, with both arguments as they were, if the session is over.
   bool submit(transfer& what, completion_handler& on_done);
   void cancel(transfer_id id);
   /// Ends the session: what is under way completes with `why`.
@@ -57,20 +57,14 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
     std::uint64_t access_key = 0;
     bool arrived = false;  // read
   };
-  struct active {
-    transfer what;
-    completion_handler on_done;
+  struct job : outbound_job {
     std::vector<piece> pieces;
-    std::uint64_t bytes = 0;
     std::uint32_t arrived = 0;  // read: pieces
-    std::uint32_t in_use = 0;   // frames being sent from or received into local memory
     bool touched = false;       // some frame of it was handed to a connection
-    bool cancel_sent = false;
-    bool settled = false;  // the outcome stands; ends when `in_use` is 0
-    result<void> outcome;
-    bool fenced = true;
-    time_point give_up_at = time_point::max();  // for the answer to a cancel
+
+    std::size_t piece_count() const noexcept { return pieces.size(); }
   };
+  using book = outbound_book<job>;
   enum class order_kind : std::uint8_t { data, read, cancel };
   struct order {
     transfer_id id;
@@ -78,29 +72,21 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
     std::uint32_t next = 0;
     std::uint32_t end = 0;
   };
-  struct done_call {
-    completion_handler on_done;
-    completion what;
-  };
-  using done_list = std::vector<done_call>;
+
+  void activate();
 
   // All with the session's lock held.
-  void activate();
-  void start(transfer what, completion_handler on_done, done_list& done);
+  void start(job& j);
   result<std::vector<piece>> cut(const transfer& t) const;
   void drop_orders(transfer_id id);
-  void settle(active& a, result<void> outcome, bool fenced, done_list& done);
-  void finish_if_idle(transfer_id id, done_list& done);
-  void request_end(active& a, ec why, done_list& done);
+  void settle(job& j, result<void> outcome);
+  void request_end(job& j, ec why);
   void wake_links(std::size_t count);
-  bool make_data_frame(tcp_link& link, order& o, active& a, outgoing_frame& out);
-  void make_read_frame(const order& o, const active& a, outgoing_frame& out);
-  result<void> check_expected(const active& a) const;
-  result<void> on_read_piece(active& a, const frame_header& h, const frame_sink& sink, bool intact,
-                             done_list& done);
-
-  static void call(done_list& done);
-  void call_later(tcp_link& link, done_list& done);
+  std::optional<error> lost_peer(time_point now);
+  bool make_data_frame(tcp_link& link, order& o, job& j, outgoing_frame& out);
+  void make_read_frame(const order& o, const job& j, outgoing_frame& out);
+  void on_read_piece(job& j, const frame_header& h, bool intact);
+  void tell_later(tcp_link& link);
 
   node_state& node_;
   ended_handler on_ended_;
@@ -110,13 +96,10 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
   std::shared_ptr<const peer_info> peer_;
   std::vector<std::shared_ptr<tcp_link>> links_;
   std::vector<tcp_link*> idle_;  // asked for a frame, got none
-  std::unordered_map<transfer_id, active> active_;
-  std::deque<std::pair<transfer, completion_handler>> waiting_;
+  book book_;
   std::deque<order> orders_;
   bool over_ = false;
   time_point hold_until_{};  // fault injection: delay
-  std::uint64_t seen_progress_ = 0;
-  time_point progress_at_{};
 };
 
 }  // namespace mooncaf

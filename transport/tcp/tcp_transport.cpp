@@ -9,7 +9,7 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t newcomers_max =
-    256;  // strangers may hold this many sockets, each for `connect_timeout`
+    256;  // so many sockets wait for their handshake at most, each for `connect_timeout`
 
 }  // namespace
 
@@ -76,8 +76,7 @@ result<void> tcp_transport::unregister_region(region_id id) {
   return {};
 }
 
-// ---- outgoing
-// -------------------------------------------------------------------------------------------------------
+// ---- outgoing ----
 
 std::vector<std::shared_ptr<tcp_session>> tcp_transport::sessions() const {
   std::lock_guard lock{mutex_};
@@ -138,8 +137,7 @@ void tcp_transport::disconnect(node_id peer) {
     if (s->peer() == peer) s->end({ec::peer_lost, "this node dropped its links to node " + to_string(peer)});
 }
 
-// ---- incoming
-// -------------------------------------------------------------------------------------------------------
+// ---- incoming ----
 
 void tcp_transport::accept_all() {
   for (;;) {

@@ -47,10 +47,8 @@ result<unique_fd> endpoint_client::dial(const endpoint_pass& pass) const {
   const auto until = clock_type::now() + dial_limit_;
   const auto at = resolve_tcp(host_, port_);
   if (!at) return fail(at.error());
-  auto fd = connect_tcp(*at);
+  auto fd = dial_tcp(*at, until);
   if (!fd) return fail(fd.error());
-  if (!wait_for_socket(fd->get(), POLLOUT, until)) return fail(ec::timed_out, "no answer");
-  if (const int why = connect_error(fd->get()); why != 0) return fail(ec::peer_lost, errno_text(why));
   tune_tcp(fd->get(), progress_limit);
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/objects/wire/patient_socket.hpp"
 #include "storage/objects/wire/unix_endpoint.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
@@ -53,10 +52,8 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   const auto at = resolve_tcp(to.host, to.port);
   if (!at) return named(at.error());
   if (auto made = from_near(to, *at, until)) return made;
-  auto fd = connect_tcp(*at);
+  auto fd = dial_tcp(*at, until);
   if (!fd) return named(fd.error());
-  if (!wait_for_socket(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
-  if (const int why = connect_error(fd->get()); why != 0) return named({ec::peer_lost, errno_text(why)});
   tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
   auto stream = encrypted(std::move(*fd), to.secret, until);
   if (!stream) return named(stream.error());

@@ -3,22 +3,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "runtime/base/posix.hpp"
+#include "transport/net/socket.hpp"
 
 namespace mooncaf {
-
-bool wait_for_socket(int fd, short events, time_point until) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_type::now()).count();
-    if (left <= 0) return false;
-    ::pollfd one{fd, events, 0};
-    const int n = ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
-    if (n > 0 || (n < 0 && errno != EINTR)) return true;
-  }
-}
 
 result<void> send_whole(int fd, std::span<const std::byte> bytes, time_point until) {
   while (!bytes.empty()) {

@@ -9,8 +9,6 @@
 
 namespace mooncaf {
 
-/// @param events  of poll(2). @returns false at the limit.
-bool wait_for_socket(int fd, short events, time_point until);
 /// @error `ec::timed_out`, `ec::peer_lost`
 result<void> send_whole(int fd, std::span<const std::byte> bytes, time_point until);
 result<void> receive_whole(int fd, std::span<std::byte> into, time_point until);

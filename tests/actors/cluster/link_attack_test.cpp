@@ -111,7 +111,7 @@ TEST_CASE("a TLS client with no key, or an unknown one, is refused") {
     SSL_set_fd(ssl, fd.get());
     int status = -1;
     while ((status = SSL_connect(ssl)) != 1 && SSL_get_error(ssl, status) == SSL_ERROR_WANT_READ) {
-      REQUIRE(wait_ready(fd.get(), readiness::read, clock_type::now() + std::chrono::seconds(10)));
+      REQUIRE(wait_for_socket(fd.get(), POLLIN, clock_type::now() + std::chrono::seconds(10)));
     }
     CHECK(status != 1);
     SSL_free(ssl);

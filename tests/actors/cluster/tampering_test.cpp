@@ -39,7 +39,7 @@ class meddler {
  private:
   void pass(std::uint16_t to) {
     const auto soon = [] { return clock_type::now() + std::chrono::milliseconds(10); };
-    while (!stop_ && !wait_ready(listener_.get(), readiness::read, soon())) {
+    while (!stop_ && !wait_for_socket(listener_.get(), POLLIN, soon())) {
     }
     if (stop_) return;
     const unique_fd client{accept(listener_.get(), nullptr, nullptr)};
@@ -51,7 +51,7 @@ class meddler {
     }
   }
   static bool forward(int from, int into, time_point until, std::atomic<bool>& flip) {
-    if (!wait_ready(from, readiness::read, until)) return true;
+    if (!wait_for_socket(from, POLLIN, until)) return true;
     char buffer[4096];
     const auto got = recv(from, buffer, sizeof buffer, MSG_DONTWAIT);
     if (got <= 0) return got < 0 && errno == EAGAIN;
