@@ -1,5 +1,5 @@
 #pragma once
-// What a copy queue can do with whole KV blocks on their way to their pages.
+// A copy queue's offer to checksum whole KV blocks on their way to their pages.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr bool page_is_checkable(const kv_layout& layout) noexcept {
          pieces.stride() * pieces.count / 8 < most_words;
 }
 
-/// A `copy_queue` that is one, too, makes checksums of what it carries.
+/// A `copy_queue` that is one, too, makes checksums of the blocks that it carries.
 ///
 /// One thread at a time, that of the queue.
 class checked_copies {
@@ -27,8 +27,8 @@ class checked_copies {
   virtual ~checked_copies() = default;
 
   /// Stores blocks[i] as the page whose first piece is at pages[i], in the layout's order of pages, and
-  /// `checksum64` of the page's pieces at sums[i], reading the block once. As with `copy_queue::store` what
-  /// is named must live until it is done, `sums` too; the lists are read at once.
+  /// `checksum64` of the page's pieces at sums[i], reading the block once. As with `copy_queue::store` the
+  /// memory must live until the copy is done, `sums` too; the lists are read at once.
   /// @pre `page_is_checkable(layout)`.
   /// @returns false if it cannot, since pages are not pinned: then nothing was handed over.
   virtual bool store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,

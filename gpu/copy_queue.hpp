@@ -23,7 +23,7 @@ class event {
   virtual void wait() = 0;
   virtual bool reached() const = 0;
 };
-/// Null is a point that was reached, which is what queues that compute at once return.
+/// Null is a point that was reached: queues that compute at once return it.
 using event_ptr = std::shared_ptr<event>;
 
 inline void wait_for(const event_ptr& e) {
@@ -48,14 +48,14 @@ struct kv_copy {
   std::size_t bytes() const noexcept { return piece_bytes * count; }
 };
 
-/// Ordered copies between host and device. Calls may return before completion, and what the copies name must
-/// live until then; the list itself is read at once. One thread at a time.
+/// Ordered copies between host and device. Calls may return before completion, and the memory of the copies
+/// must live until then; the list itself is read at once. One thread at a time.
 class copy_queue {
  public:
   virtual ~copy_queue() = default;
   virtual void load(std::span<const kv_copy> copies) = 0;   ///< host to device
   virtual void store(std::span<const kv_copy> copies) = 0;  ///< device to host
-  /// What is handed over from now on begins after `e`.
+  /// Later copies of this queue begin after `e`.
   virtual void wait(const event_ptr& e) = 0;
   /// Reached once everything that was handed over is done.
   virtual event_ptr record() = 0;

@@ -97,11 +97,11 @@ struct attention_seq {
   std::span<const device_bytes> blocks;  ///< KV blocks, ceil(kv_tokens / block_tokens) of them
 };
 
-/// Whether devices make checksums of so many bytes; of a KV block of any model, they do.
+/// Whether devices make checksums of so many bytes: they do of a KV block of any model.
 constexpr bool checksum_fits(std::size_t bytes) noexcept { return bytes % 64 == 0 && bytes > 256; }
 
-/// Ordered work on a device. Calls may return before completion; `synchronize` waits. What spans hold is
-/// read before the call returns, but for `upload` and `download`. One thread at a time.
+/// Ordered work on a device. Calls may return before completion; `synchronize` waits. Spans are read before
+/// the call returns, but for those of `upload` and `download`. One thread at a time.
 class compute_queue {
  public:
   virtual ~compute_queue() = default;
@@ -147,8 +147,8 @@ class compute_queue {
   /// x[rows[i]] += weights[i] · y[i]. No row twice.
   virtual void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
                            tensor x) = 0;
-  /// Chooses a token from each row that `how` names, and overwrites the row. `out`, one for each, and what
-  /// `top` of `how` names are the host's memory and left alone until `synchronize`.
+  /// Chooses a token from each row that `how` names, and overwrites the row. `out`, one for each, and the
+  /// `top` of each `how` are the host's memory and left alone until `synchronize`.
   /// @pre at most `largest_vocabulary` columns.
   virtual void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) = 0;
   /// out[i] = `checksum64` of the `bytes` at blocks[i]. `out` is the host's memory and left alone until
@@ -160,19 +160,19 @@ class compute_queue {
   virtual void download(const float* from, std::span<float> to) = 0;
   virtual void synchronize() = 0;
 
-  /// What is handed over from now on begins after `e`. Not with a turn held: others would wait, too.
+  /// Later work of this queue begins after `e`. Not with a turn held: other queues would wait, too.
   virtual void wait(const event_ptr& e) = 0;
   /// Reached once everything that was handed over is done.
   virtual event_ptr record() = 0;
 
   /// A turn on the device. Queues of one device take turns at layer borders, so that a decode step waits for
-  /// at most one layer of somebody's prefill; lower `priority` value goes first, equals in order of arrival.
+  /// at most one layer of a prefill; lower `priority` value goes first, equals in order of arrival.
   /// Hold one turn per layer; the calls above need a held turn.
   virtual void begin_turn() = 0;
   virtual void end_turn() = 0;
 };
 
-/// Compute hardware. Thread-safe. Outlives what it made.
+/// Compute hardware. Thread-safe. Outlives the weights, buffers and queues that it made.
 class device {
  public:
   virtual ~device() = default;
@@ -186,8 +186,8 @@ class device {
   virtual result<std::unique_ptr<buffer>> allocate(std::size_t bytes) = 0;
   /// @param priority  turn order against the other queues of this device; decode 0, prefill 1.
   virtual std::unique_ptr<compute_queue> make_queue(int priority) = 0;
-  /// Readies host memory, so that copies from and to it happen beside everything else. It may be copied from
-  /// and to without that, too. The device keeps `owner`, which keeps it mapped.
+  /// Readies host memory, so that copies from and to it run beside computing. Memory may be copied from and
+  /// to without that, too. The device keeps `owner`, which keeps it mapped.
   /// @error `ec::out_of_space`, `ec::unavailable`: it stays as it is.
   virtual result<void> pin(std::span<std::byte> memory, std::shared_ptr<const void> owner) = 0;
   /// A queue of copies; those of different queues may run side by side.

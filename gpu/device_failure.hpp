@@ -1,5 +1,5 @@
 #pragma once
-// What a device throws that cannot go on.
+// The exception of a device that cannot go on.
 
 #include <stdexcept>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 // How a token is chosen from the logits of a row where they lie, so that it alone leaves the device.
 //
-// What is chosen is defined to the last bit, and no order of summation is part of it, so that a device of a
+// The choice is defined to the last bit, and no order of summation is part of it, so that a device of a
 // thousand threads draws the host's token. The weight of an entry is e^(value - largest value) by the
 // polynomial of `negative_exponential`, in steps of 2^-34: sums of so many of them as a vocabulary may have
 // are exact in any order. An entry 24 nats below the best has no weight.

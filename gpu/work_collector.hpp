@@ -1,5 +1,5 @@
 #pragma once
-// What a queue can do for passes of many small operations, where handing one over costs more than it takes.
+// A queue's offer for passes of many small operations, where handing one over costs more than its work.
 
 namespace mooncaf {
 
@@ -10,10 +10,10 @@ class work_collector {
  public:
   virtual ~work_collector() = default;
 
-  /// From here on operations may be kept. Waits, events, copies and `synchronize` come behind what was handed
-  /// over before them, as ever.
+  /// From here on operations may be kept. Waits, events, copies and `synchronize` come behind the operations
+  /// before them, as ever.
   virtual void collect() = 0;
-  /// Hands over what was kept.
+  /// Hands over the operations that were kept.
   virtual void hand_over() = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// What a CUDA device is to the code that launches on it: memory, streams, kernels by number. The driver
-// implements it (cuda_driver.cpp), and the harness of the tests does, so that both run the same launches of
-// the same kernels.
+// A CUDA device as the code that launches on it sees it: memory, streams, kernels by number. The driver
+// implements it (cuda_driver.cpp), and so does the harness of the tests, so that both run the same launches
+// of the same kernels.
 
 #include <cstddef>
 #include <memory>
@@ -21,7 +21,7 @@ struct grid {
   unsigned z = 1;
 };
 
-/// A launch, with parameters that somebody else keeps.
+/// A launch, with parameters that its maker keeps.
 struct launch_view {
   kernel which;
   grid blocks;
@@ -54,7 +54,7 @@ class stream {
   virtual void download(void* to, const std::byte* from, std::size_t bytes) = 0;
   virtual void load(const kv_copy& copy) = 0;
   virtual void store(const kv_copy& copy) = 0;
-  /// What is handed over from now on begins after `e`, which may be another stream's, or another device's.
+  /// Later work of this stream begins after `e`, which may be another stream's, or another device's.
   virtual void wait(const event_ptr& e) = 0;
   virtual event_ptr record() = 0;
   virtual void synchronize() = 0;

@@ -3,7 +3,7 @@
 //
 // A warp has sixteen rows, a row being one query head of one token (in wide heads the block has sixteen, and
 // each warp a part of their dimensions); the block's four warps share tiles of keys and values, which arrive
-// while the tile before them is computed with. What a row comes to depends on nothing but its own context:
+// while the tile before them is computed with. The result of a row depends on its own context alone:
 // tiles lie at absolute positions, positions that a row does not see add exact zeros, and the sums of each
 // `attention_split` positions join the total in order, be it in this kernel or in `combine`.
 
@@ -23,7 +23,7 @@ struct softmax_state {
   float total;
 };
 
-/// What sums of `a` and `b` are multiplied with before they are added; `a` becomes the state of both.
+/// Factors for the sums of `a` and `b` before they are added; `a` becomes the state of both.
 struct join_factors {
   float a;
   float b;
@@ -64,7 +64,7 @@ MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& 
   commit_async();
 }
 
-/// Two rows of a warp's sixteen, as a lane has them: which they are and what they see.
+/// The two rows, of a warp's sixteen, that a lane works on, and how far they see.
 struct row_pair {
   bool there[2];
   unsigned token[2];  ///< row of q
@@ -151,8 +151,8 @@ MOONCAF_DEVICE void score_tile(const attention_params& p, const row_pair& r, con
   }
 }
 
-/// Scores of a tile become weights: what a row does not see is masked, the state takes them in, and sums so
-/// far are brought to the new peak.
+/// Turns the scores of a tile into weights: positions that a row does not see are masked, the state takes the rest
+/// in, and sums so far are brought to the new peak.
 template <unsigned Dim, unsigned Tile>
 MOONCAF_DEVICE void weigh_tile(const attention_params& p, const row_pair& r, unsigned first,
                                float (&scores)[Tile / 8][4], softmax_state (&state)[2],
@@ -271,8 +271,8 @@ MOONCAF_DEVICE stretch stretch_of(const attention_params& p, const attention_til
   return {first_split * attention_split, first_split < splits ? end : 0, apart};
 }
 
-/// What a row's softmax begins with. A sink is a score that is there before the first split; one lane of a
-/// row's four counts it.
+/// Begins a row's softmax. A sink is a score that is there before the first split; one lane of a row's four
+/// counts it.
 MOONCAF_DEVICE void begin_softmax(const attention_params& p, const row_pair& r, bool first_split,
                                   softmax_state (&state)[2]) {
   MOONCAF_UNROLL
@@ -283,7 +283,7 @@ MOONCAF_DEVICE void begin_softmax(const attention_params& p, const row_pair& r, 
   }
 }
 
-/// At the end of a split: its sums go where they belong, and those of the next one begin.
+/// Ends a split: joins its sums to the total, or leaves them to `combine`, and begins the next split's.
 template <unsigned Dim>
 MOONCAF_DEVICE void end_split(const attention_params& p, const row_pair& r, unsigned origin, unsigned split,
                               bool apart, bool is_last, softmax_state (&total)[2], softmax_state (&state)[2],
@@ -418,8 +418,8 @@ MOONCAF_DEVICE void attend_wide(const attention_params& p, std::uint16_t* keys, 
 
 }  // namespace mooncaf::cuda
 
-/// Heads of up to DIM dimensions, TILE positions at a time; what the two arrays take stays below the 48 KiB
-/// that a block gets without asking.
+/// Heads of up to DIM dimensions, TILE positions at a time: the two arrays stay below the 48 KiB that a block gets
+/// without asking.
 #define MOONCAF_ATTENTION(DIM, TILE)                                       \
   MOONCAF_KERNEL(mooncaf_attention_##DIM, mooncaf::cuda::attention_params, \
                  mooncaf::cuda::attention_threads) {                       \

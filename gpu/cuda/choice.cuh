@@ -1,5 +1,5 @@
 #pragma once
-// Chooses tokens: one block of threads per row of logits. gpu/token_choice.hpp says what is chosen; here
+// Chooses tokens: one block of threads per row of logits. gpu/token_choice.hpp defines the choice; here
 // weights are integers, 2^-34 being 1, so that threads may add them up in any order.
 
 #include "gpu/cuda/kernel_params.hpp"
@@ -11,7 +11,7 @@ using namespace mooncaf::simt;
 
 inline constexpr unsigned choice_warps = choice_threads / warp_threads;
 
-/// What the threads of a block share.
+/// Shared memory of a block's threads.
 struct choice_room {
   std::uint64_t parts[choice_warps];
   std::uint64_t masses[256];  ///< by digit, as `counts`
@@ -24,7 +24,7 @@ struct choice_room {
 
 MOONCAF_DEVICE bool is_finite(float x) { return (bits_of(x) & 0x7F800000u) != 0x7F800000u; }
 
-/// In the order of numbers, 1 the least; 0 for what is none. Both zeros are one.
+/// Sorts as the numbers do, from 1 for the least; 0 for NaN. Both zeros are one.
 MOONCAF_DEVICE std::uint32_t order_key(float x) {
   const std::uint32_t bits = bits_of(x + 0.0f);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0;
@@ -205,6 +205,8 @@ MOONCAF_DEVICE void list_best(choice_room& room, const float* row, std::uint32_t
   });
 }
 
+/// Narrows the row by borders, first of top-k, then of top-p, and walks what is left up to the draw. Weights are whole
+/// numbers, so that every sum is exact whichever thread adds first; greedy rows are read once.
 MOONCAF_DEVICE std::uint32_t choose_one(choice_room& room, const float* row, std::uint32_t n,
                                         const row_choice& how) {
   const float factor = how.per_degree;

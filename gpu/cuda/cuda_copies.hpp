@@ -38,7 +38,7 @@ class pinned_memory {
   std::map<std::byte*, range> ranges_;
 };
 
-/// What a checksum needs but for the blocks: the secret of XXH3 as the kernel reads it.
+/// Parameters of a checksum without its blocks: the secret of XXH3 as the kernel reads it.
 checksum_params checksum_secrets();
 
 /// Copies on a stream of their own: large pieces by the GPU's copy engines, lists of small ones by one launch

@@ -15,19 +15,20 @@ namespace mooncaf::cuda {
 
 namespace {
 
-#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                       \
-  X(cuInit)                                                                                               \
-  X(cuGetErrorName)                                                                                       \
-  X(cuGetErrorString)                                                                                     \
-  X(cuDeviceGetCount)                                                                                     \
-  X(cuDeviceGet)                                                                                          \
-  X(cuDeviceGetName)                                                                                      \
-  X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)    \
-      X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload)             \
-          X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)     \
-              X(cuMemcpy2DAsync) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) \
-                  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)                 \
-                      X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)            \
+#define MOONCAF_DRIVER_FUNCTIONS(X)                                                               \
+  X(cuInit)                                                                                       \
+  X(cuGetErrorName)                                                                               \
+  X(cuGetErrorString)                                                                             \
+  X(cuDeviceGetCount)                                                                             \
+  X(cuDeviceGet)                                                                                  \
+  X(cuDeviceGetName)                                                                              \
+  X(cuDeviceGetAttribute)                                                                         \
+  X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) \
+      X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
+          X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpy2DAsync) \
+              X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)            \
+                  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)         \
+                      X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)    \
                           X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
 
 /// Without these there are no graphs.
@@ -86,7 +87,7 @@ const library& driver() {
   return l;
 }
 
-/// What somebody can do about it.
+/// What the operator can do about an error.
 const char* advice(CUresult code) {
   switch (code) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -111,7 +112,7 @@ const char* advice(CUresult code) {
   }
 }
 
-/// What cannot be answered with an error ends the worker.
+/// An error that no caller could handle ends the worker.
 void must(CUresult code, const char* what) {
   if (code != CUDA_SUCCESS)
     throw device_failure(std::string{what} + ": " + driver().name(code) + advice(code),
@@ -389,6 +390,7 @@ result<accelerator_info> describe(CUdevice device) {
 
 }  // namespace
 
+/// Every step that the driver refuses is undone and told: a process without a usable GPU must still say why.
 result<std::unique_ptr<accelerator>> open_cuda_driver(unsigned ordinal) {
   const auto& d = driver();
   if (!d.missing.empty()) return fail(ec::unsupported, d.missing);

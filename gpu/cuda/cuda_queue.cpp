@@ -103,7 +103,7 @@ template <class Params>
 void cuda_queue::launch(kernel which, grid blocks, Params params) {
   if (!rooms_.keeps) return stream_->launch(which, blocks, &params);
 #if __has_builtin(__builtin_clear_padding)
-  __builtin_clear_padding(&params);  // so that what is equal looks equal
+  __builtin_clear_padding(&params);  // so that equal parameters have equal bytes
 #endif
   kept_.add(which, blocks, &params, sizeof params);
 }
@@ -182,6 +182,8 @@ void cuda_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
   launch(kernel::kv_write, {count_of(k.rows)}, p);
 }
 
+// One launch where tiles keep the device busy; else a second one joins the splits that the first computed
+// apart.
 void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
                                  tensor q, std::span<const attention_seq> seqs, tensor out) {
   const auto n_heads = form.n_heads;
@@ -202,8 +204,9 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   p.window = form.window != 0 ? form.window : std::uint32_t{1} << 31;
   p.softcap = static_cast<float>(form.softcap * log2_e);
   p.sinks = form.sinks;
-  // Where there is less work than processors, splits are computed side by side; the bits are the same.
-  // What is kept comes again with longer contexts: blocks of threads without a split cost less than a graph.
+  // Where there is less work than processors, splits are computed side by side; the bits are the same. A
+  // launch that is kept comes again with longer contexts: blocks of threads without a split cost less than
+  // another graph.
   const auto needed = blocks_of(attention_.longest(), attention_split);
   const auto splits = rooms_.keeps ? std::bit_ceil(needed) : needed;
   const auto sums = std::size_t{splits} * q.rows * n_heads * layout.head_dim;

@@ -12,10 +12,10 @@ namespace mooncaf::cuda {
 
 namespace {
 
-/// Of the host's memory that rows are packed into, twice.
+/// Rows are packed into two pieces of the host's memory, each of so many bytes.
 constexpr std::size_t piece_bytes = std::size_t{16} << 20;
 
-/// A form with what follows from it.
+/// A form and the sizes that follow from it.
 struct form_shape {
   weight_form form;
   unsigned bits;         ///< of a weight
@@ -143,6 +143,8 @@ std::byte* weight_loader::take(std::size_t bytes) {
   return p.memory.get();
 }
 
+/// Packs as many rows as fit a piece, and goes on with the other piece while the device fetches them: neither
+/// waits for the whole matrix.
 result<std::unique_ptr<weight>> weight_loader::load(ggml_type type, std::size_t rows, std::size_t cols,
                                                     std::span<const std::byte> data) {
   if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());

@@ -25,7 +25,7 @@ class cuda_weight final : public weight {
 };
 
 /// Sends matrices, packed on the way: while the threads of a pool pack some rows into one piece of the host's
-/// memory, the device fetches those before from another. Both are pinned where the driver lets them.
+/// memory, the device fetches the rows before them from another. Both are pinned where the driver allows it.
 /// @thread  One at a time.
 class weight_loader {
  public:
@@ -47,7 +47,7 @@ class weight_loader {
     bool pinned = false;
     event_ptr fetched;
   };
-  /// The next piece, once the device has fetched what it held.
+  /// The next piece, once the device has fetched its rows.
   std::byte* take(std::size_t bytes);
 
   accelerator& gpu_;

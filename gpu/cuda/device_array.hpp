@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a device that belongs to somebody.
+// Memory of a device and its owners: allocations, room that grows, tables of the host's.
 
 #include <cstdint>
 #include <cstring>
@@ -43,16 +43,16 @@ class device_memory {
   std::byte* at_ = nullptr;
 };
 
-/// Where rooms and tables have their memory from, and what their owner keeps of the launches that read it.
+/// Gives rooms and tables their memory, and knows of launches that their owner keeps and that read it.
 struct room_source {
   accelerator& gpu;
-  /// Hands over what was kept: it reads memory that is about to be given back.
+  /// Hands over the launches that were kept: they read memory that is about to be given back.
   std::function<void()> before_growth;
   bool keeps = false;       ///< launches are kept at present
-  std::uint64_t batch = 0;  ///< grows when all that was kept is handed over, and nothing is being prepared
+  std::uint64_t batch = 0;  ///< grows when all kept launches are handed over, and none is being prepared
 };
 
-/// Room that grows with what it is asked for, and forgets what it held when it does.
+/// Room that grows when more is asked for, and loses its contents when it does.
 template <class T>
 class device_room {
  public:
@@ -81,7 +81,7 @@ class device_room {
 };
 
 /// A table of the host's that kernels read. Layers of a pass name the same one again and again; it travels
-/// once. What kept launches read stays until they are handed over: another table of theirs gets another
+/// once. A table that kept launches read stays until they are handed over: their next table gets another
 /// place, and the same one whenever they are kept again.
 template <class T>
 class device_table {

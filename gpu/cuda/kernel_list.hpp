@@ -1,5 +1,6 @@
 #pragma once
-// The kernels by name: what drivers load, the harness runs and the tests of resources go through.
+// The kernels by name, for the driver that loads them, the harness that runs them and the tests of their
+// resources.
 
 #include "gpu/cuda/kernel_params.hpp"
 

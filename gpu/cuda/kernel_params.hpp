@@ -1,5 +1,5 @@
 #pragma once
-// What kernels are told: one plain struct each, equal on both sides of a launch. Pointers are device
+// The parameters of kernels: one plain struct each, equal on both sides of a launch. Pointers are device
 // addresses.
 
 #include <cstddef>
@@ -68,7 +68,7 @@ struct norm_params {
 struct halve_params {
   const float* x = nullptr;
   std::uint16_t* halves = nullptr;  ///< [tokens][chunks][64], zero behind the last column
-  float* scale = nullptr;           ///< [tokens]: what a row was divided by
+  float* scale = nullptr;           ///< [tokens]: the divisor of each row
   std::size_t stride = 0;
   std::uint32_t cols = 0;
   std::uint32_t chunks = 0;
@@ -230,7 +230,7 @@ struct choose_params {
   std::size_t stride = 0;
   const row_choice* choices = nullptr;
   const logit_edit* edits = nullptr;
-  float* raw = nullptr;  ///< of each edit: what its logit was
+  float* raw = nullptr;  ///< of each edit: its logit before
   candidate* tops = nullptr;
   chosen_token* out = nullptr;
   std::uint32_t cols = 0;

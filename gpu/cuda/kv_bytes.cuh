@@ -102,8 +102,8 @@ struct words_by_token {
   }
 };
 
-/// What `stripes` from word `first` on add to sum i % 8, equal in the four lanes that share it. A lane takes
-/// each fourth.
+/// The share of `stripes` from word `first` on in sum i % 8, equal in the four lanes that have it. A lane takes
+/// each fourth stripe.
 template <class Words>
 MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const Words& words, unsigned first,
                                          unsigned stripes) {

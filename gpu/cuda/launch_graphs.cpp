@@ -44,6 +44,8 @@ void launch_graphs::run_one_by_one(stream& on, const launch_list& list) {
   for (std::size_t i = 0; i < list.size(); ++i) on.launch(list[i].which, list[i].blocks, list[i].params);
 }
 
+// A list becomes a graph when its shape comes for the second time, as making one costs more than a run saves.
+// From then on only launches whose parameters changed cost a call. The graph used longest ago makes room.
 void launch_graphs::run(stream& on, const launch_list& list) {
   if (refused_ || list.size() < shortest) return run_one_by_one(on, list);
   const auto shape = list.shape();

@@ -39,8 +39,8 @@ class launch_list {
 /// Graphs by the shape of their lists. A list that comes for the second time is made into one; from then on
 /// it is one call, and another for each launch whose parameters have changed since.
 ///
-/// What steps share they read from tables whose place stays the same, so that from step to step nothing
-/// changes; with the batch's size the grids do, and each size has a graph of its own.
+/// Steps read what they have in common from tables whose place stays the same, so that from step to step
+/// nothing changes; the grids change with the batch's size, and each size has a graph of its own.
 class launch_graphs {
  public:
   /// Runs the list on the stream.

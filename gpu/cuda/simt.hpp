@@ -1,6 +1,6 @@
 #pragma once
 // The language that kernels are written in: CUDA where nvcc compiles them, plain C++ under the harness of
-// tests/support/simt everywhere else. A kernel uses what is here and nothing else of either.
+// tests/support/simt everywhere else. A kernel uses these functions and nothing else of either.
 //
 // A kernel has one parameter, a plain struct, and as many threads per block as its declaration says, a
 // multiple of 32. Barriers and warp functions are for all threads of the block or warp: there are no masks.

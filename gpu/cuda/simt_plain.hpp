@@ -1,6 +1,6 @@
 #pragma once
-// gpu/cuda/simt.hpp as plain C++: what a thread cannot do alone is declared here and defined by the harness
-// that runs it (tests/support/simt). The product never compiles this.
+// gpu/cuda/simt.hpp as plain C++: functions that take more than one thread are declared here and defined by
+// the harness that runs it (tests/support/simt). The product never compiles this.
 
 #include <bit>
 #include <cmath>
@@ -23,14 +23,14 @@ unsigned block_z();
 /// The array of this name of the running block.
 void* shared_array(const char* name, std::size_t bytes);
 
-/// All threads of the block; what was written before can be read by all behind it. `line` tells barriers
+/// Waits for all threads of the block; each can then read what any wrote before. `line` tells barriers
 /// apart.
 void sync_block(int line = __builtin_LINE());
 float shuffle_xor(float x, unsigned mask, int line = __builtin_LINE());
 std::uint64_t shuffle_xor(std::uint64_t x, unsigned mask, int line = __builtin_LINE());
 
 /// Adds to an integer in shared memory that other threads of the block may add to meanwhile, and do nothing
-/// else with. @returns what was there.
+/// else with. @returns the number before.
 std::uint32_t add_atomically(std::uint32_t* at, std::uint32_t x);
 std::uint64_t add_atomically(std::uint64_t* at, std::uint64_t x);
 

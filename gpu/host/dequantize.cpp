@@ -137,6 +137,7 @@ std::uint16_t float_to_half(float value) noexcept {
 
 float mxfp4_half_scale(std::uint8_t code) noexcept { return std::ldexp(1.0f, int{code} - 128); }
 
+// One expansion for each type, block by block: the reference, where plain beats fast.
 void dequantize_row(ggml_type type, std::span<const std::byte> row, std::span<float> out) noexcept {
   const auto* b = reinterpret_cast<const u8*>(row.data());
   const auto blocks = out.size() / block_elements(type);

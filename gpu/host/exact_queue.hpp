@@ -5,7 +5,7 @@
 
 namespace mooncaf {
 
-/// Slow and plain; what tests hold the fast kernels and other devices against. Weights are f32, [rows, cols].
+/// Slow and plain: tests hold the fast kernels and other devices against it. Weights are f32, [rows, cols].
 class exact_queue final : public compute_queue {
  public:
   exact_queue(host_core& core, int priority) : core_(core), priority_(priority) {}

@@ -5,8 +5,8 @@
 
 namespace mooncaf {
 
-/// Between the host's memory and itself: what a device with memory of its own does behind its link, and what
-/// the host device needs for nothing but to be a device like any other.
+/// Copies within the host's memory. The linked device does them behind its link; the host device has them to
+/// be a device like any other.
 class host_copies final : public copy_queue {
  public:
   void load(std::span<const kv_copy> copies) override;

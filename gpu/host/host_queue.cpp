@@ -49,6 +49,8 @@ float* attention_scratch(std::size_t floats) {
 
 }  // namespace
 
+// Three forms: the exact device's f32, packed groups for types with kernels of their own, and tiles of
+// sixteen rows, column by column, for all others, so that a vector loads one column of a tile.
 result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
                                                  std::size_t cols, std::span<const std::byte> data) {
   if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
@@ -140,7 +142,7 @@ void host_queue::linear(tensor x, std::span<const linear_job> jobs) {
   if (std::ranges::any_of(jobs, packed)) quantize(x);
   std::size_t tiles = 0;
   for (const auto& job : jobs) tiles += tiles_of(job);
-  // Enough pieces that nobody waits long for the last one, and not so many that handing them out shows.
+  // Enough pieces that no thread waits long for the last one, and not so many that handing them out shows.
   const auto pieces = core_.pool.size() * (x.rows < few_rows ? 4 : 8);
   const auto piece = std::max<std::size_t>(1, tiles / pieces);
   core_.pool.run((tiles + piece - 1) / piece, [&](std::size_t p) {
@@ -173,7 +175,7 @@ const host_queue::rotation_table& host_queue::rotations(std::int32_t last, const
   };
   auto table = std::ranges::find_if(rotations_, same);
   if (table == rotations_.end()) {
-    constexpr std::size_t most_kinds = 4;  // of a model; whoever has more makes his tables again
+    constexpr std::size_t most_kinds = 4;  // a model with more kinds makes its tables again
     if (rotations_.size() == most_kinds) rotations_.clear();
     rotations_.push_back({{}, {rope.inv_freq.begin(), rope.inv_freq.end()}, rope.neox, rope.attention_scale});
     table = rotations_.end() - 1;
@@ -232,6 +234,8 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
   }
 }
 
+// Cuts the call into tasks of few enough rows that their scores stay in the core's cache, each within one KV
+// head, so that its heads share what is read.
 void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
                                  tensor q, std::span<const attention_seq> seqs, tensor out) {
   const auto group = form.n_heads / layout.n_kv_heads;

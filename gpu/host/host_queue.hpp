@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// What all queues of one host device share.
+/// The threads, kernels and turns that all queues of one host device share.
 struct host_core {
   thread_pool pool;
   const kernel_set& kernels;

@@ -60,6 +60,8 @@ void pack_tile(const packed_matrix& m, ggml_type type, std::span<const std::byte
 
 }  // namespace
 
+// Brings every packed type to one form, unsigned whole numbers with a scale and a minimum, so that a kernel
+// need know only their width.
 group_values read_group(ggml_type type, const u8* row, std::size_t g) {
   group_values v;
   switch (type) {

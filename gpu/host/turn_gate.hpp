@@ -1,5 +1,5 @@
 #pragma once
-// Who may use the device now.
+// Turns of the queues that share a device.
 
 #include <condition_variable>
 #include <cstddef>
@@ -28,13 +28,13 @@ class turn_gate {
   }
 
   void leave() {
-    bool somebody;
+    bool awaited;
     {
       const std::lock_guard lock{mutex_};
       busy_ = false;
-      somebody = !waiting_.empty();
+      awaited = !waiting_.empty();
     }
-    if (somebody) changed_.notify_all();
+    if (awaited) changed_.notify_all();
   }
 
   /// Threads that wait for their turn now.

@@ -28,7 +28,7 @@ struct logit_mass {
 };
 logit_mass mass_of(std::span<const float> logits);
 
-/// log Σ e^logit of what was summed.
+/// log Σ e^logit of the row that was summed.
 double log_sum_exp(float peak, double weights) noexcept;
 
 /// The `k` best entries, unordered; fewer if fewer are above minus infinity. NaN is never among them.
@@ -38,10 +38,10 @@ void select_best(std::span<const float> logits, std::size_t k, std::vector<candi
 /// from what is left by walking ids upwards. Overwrites `logits`.
 std::int32_t draw_token(std::span<float> logits, const draw_limits& limits, double u);
 
-/// What `how` says of its row. Overwrites `logits`.
+/// Chooses a token as `how` says. Overwrites `logits`.
 chosen_token choose_token(std::span<float> logits, const token_choice& how);
 
-/// What is left of the weight of the best after `min_p`, as nats below it; as devices are told.
+/// `min_p` as nats below the best logit, which is how devices take it.
 float nats_kept(float min_p) noexcept;
 
 }  // namespace mooncaf

@@ -74,7 +74,7 @@ class linked_device final : public device {
 result<std::unique_ptr<device>> make_linked_device(const linked_device_options& options) {
   auto inner = try_make_host_device(options.host);
   if (!inner) return fail(inner.error());
-  // Addresses, not memory: what is written is taken from the machine's as any other memory is.
+  // A range of addresses; the machine's memory is taken for pages that are written.
   auto memory = sealed_memory::make((*inner)->info().memory_bytes);
   if (!memory) return fail(memory.error());
   return std::make_unique<linked_device>(std::move(*inner), std::move(*memory), options);

@@ -12,7 +12,7 @@
 
 namespace mooncaf {
 
-/// Hands every call over to its line, with a copy of what spans hold, and returns.
+/// Hands every call over to its line, with a copy of the contents of spans, and returns.
 class linked_queue final : public compute_queue {
  public:
   linked_queue(std::unique_ptr<compute_queue> inner, const sealed_memory& memory, timed_link& link)

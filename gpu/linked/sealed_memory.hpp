@@ -1,5 +1,5 @@
 #pragma once
-// Memory whose addresses nobody can follow but who has the key.
+// Memory whose addresses can be followed through its `open` alone.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +24,12 @@ class sealed_memory {
   sealed_memory(const sealed_memory&) = delete;
   sealed_memory& operator=(const sealed_memory&) = delete;
 
-  /// Whole pages, zeroed. @error `ec::out_of_space` with what was asked for and what there is.
+  /// Whole pages, zeroed. @error `ec::out_of_space` names the bytes that were asked for and those there are.
   result<std::byte*> allocate(std::size_t bytes);
-  /// Gives back what `allocate(bytes)` returned, and its pages to the system.
+  /// Gives back memory that `allocate(bytes)` returned, and its pages to the system.
   void release(std::byte* sealed, std::size_t bytes) noexcept;
 
-  /// What lies behind a sealed address; null stays null.
+  /// The address at which the device finds a sealed one's bytes; null stays null.
   template <class T>
   T* open(T* sealed) const noexcept {
     if (sealed == nullptr) return nullptr;

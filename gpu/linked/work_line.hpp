@@ -1,5 +1,5 @@
 #pragma once
-// A thread that does what it is given, in order.
+// A thread that does the work it is given, in order.
 
 #include <condition_variable>
 #include <deque>
@@ -11,12 +11,12 @@
 
 namespace mooncaf {
 
-/// What a stream of a graphics card is: work is handed over and done later, one piece after the other.
+/// A stream as a graphics card has them: work is handed over and done later, one piece after the other.
 /// @thread  Safe.
 class work_line {
  public:
   work_line();
-  /// Does all that was handed over, and ends.
+  /// Does all work that was handed over, and ends.
   ~work_line();
   work_line(const work_line&) = delete;
   work_line& operator=(const work_line&) = delete;

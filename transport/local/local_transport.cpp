@@ -107,6 +107,7 @@ result<void> local_transport::copy(const transfer& t, std::uint64_t& bytes) {
   return {};
 }
 
+// Copies piece by piece, so that cancelling and the deadline take effect in between.
 result<void> local_transport::copy_slice(const transfer& t, const slice_pair& pair, std::uint32_t& piece) {
   const auto local = node_.regions.resolve(pair.local);
   const auto remote = node_.regions.resolve(pair.remote);

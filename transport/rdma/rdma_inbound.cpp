@@ -155,6 +155,8 @@ void rdma_inbound::on_message(std::span<const std::byte> bytes) {
   else broken_ = {ec::corrupt, "the peer sent a malformed notice"};
 }
 
+// Notes the pieces that lie in memory now; their checksums are looked at later, a bounded amount per poll.
+// The first notice of a transfer decides whether this link may land it.
 void rdma_inbound::on_notice(const rdma_notice& n) {
   auto it = assemblies_.find(n.id);
   if (it == assemblies_.end()) {

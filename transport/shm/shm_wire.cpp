@@ -73,6 +73,7 @@ void encode_notice(const shm_notice& n, std::vector<std::byte>& bytes) {
   for (const auto sum : n.sums) out.put(sum);
 }
 
+// Sizes are checked against the counts before anything is reserved for them.
 result<shm_notice> parse_notice(std::span<const std::byte> record) {
   byte_reader in{record};
   shm_notice n;

@@ -88,6 +88,8 @@ result<void> tcp_inbound::on_frame(tcp_link& link, const frame_header& h, const 
 
 // ---- writes ----
 
+// Decides where a piece goes before a byte of it is read: into memory only after the key, the bounds and the
+// log of landings allow it.
 result<frame_sink> tcp_inbound::begin_write(tcp_link& link, const frame_header& h) {
   constexpr frame_sink nowhere{frame_sink::kind::discard, nullptr, {}};
   std::lock_guard lock{mutex_};

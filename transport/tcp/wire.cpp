@@ -44,6 +44,7 @@ frame_header_buffer encode_frame(const frame_header& h) {
   return out;
 }
 
+// Refuses here whatever a later reader of the header would have to doubt.
 result<frame_header> parse_frame(std::span<const std::byte, frame_header_bytes> bytes) {
   byte_reader in{bytes};
   if (in.get<std::uint32_t>() != magic) return fail(ec::corrupt, "not a frame of the data plane");

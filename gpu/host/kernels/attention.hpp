@@ -281,6 +281,8 @@ void fold_tile(const attention_task& task, const attention_space& s, std::size_t
   if (c < s.dim) gather<Rows, 2>(s, row, weights, folds, pairs, c);
 }
 
+// Goes through the context tile by tile, all rows together, since unpacking a tile costs more than one row's
+// products. Rows are folded five at a time: so many sums fit the registers.
 void attention(const attention_task& task, float* scratch) {
   const auto& layout = *task.layout;
   const std::size_t rows = std::size_t{task.tokens} * task.group;
@@ -293,13 +295,14 @@ void attention(const attention_task& task, float* scratch) {
                        (task.scale * 1.44269504088896341f);
     // A sink is a score that is there before the first tile.
     const bool sink = task.sinks != nullptr;
-    s.peak[r] = sink ? task.sinks[r % task.group] * 1.44269504088896341f : -std::numeric_limits<float>::infinity();
+    s.peak[r] =
+        sink ? task.sinks[r % task.group] * 1.44269504088896341f : -std::numeric_limits<float>::infinity();
     s.total[r] = sink ? 1.0f : 0.0f;
   }
   std::memset(s.sums, 0, rows * s.dim * sizeof(float));
 
-  const auto end = task.first_position + task.tokens;  // keys at and after this are seen by nobody here
-  // Nor are those before the first row's window. Tiles lie where they always lie.
+  const auto end = task.first_position + task.tokens;  // no row here sees keys at or after this
+  // Nor keys before the first row's window. Tiles begin at multiples of their size, whatever the window.
   const auto seen =
       task.window != 0 && task.first_position >= task.window ? task.first_position + 1 - task.window : 0;
   for (std::uint32_t start = seen / key_tile * key_tile; start < end; start += key_tile) {

@@ -85,6 +85,7 @@ void rope(float* x, const float* turn, std::size_t n, bool neox) {
   }
 }
 
+// The loop at the end gives the bits of the instructions: ties to even, subnormals kept, one NaN for all.
 void to_half(const float* x, std::size_t n, std::uint16_t* out) {
   std::size_t i = 0;
 #if defined(__AVX512F__)
