@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What nvcc made of each kernel, and what its launches could reach on an H100.
 
-    kernel_table.py REPORT PAGE NVCC
+    kernel_table.py REPORT FOLDER NVCC
 
 Reads ptxas' report of the build: fails on a spill, a stack frame, a warning, more shared memory than a block gets without
-asking, or fewer resident warps than a kernel of its kind needs. Prints the tables of PAGE and fails if PAGE holds others,
-where nvcc is the version that the page names; MOONCAF_REWRITE_GOLDEN=1 writes them into it instead.
+asking, or fewer resident warps than a kernel of its kind needs. Prints the tables that FOLDER holds as CSV, and fails if it
+holds others, where nvcc is the version that they name; MOONCAF_REWRITE_GOLDEN=1 writes them instead.
 """
+import csv
+import io
 import os
 import pathlib
 import re
@@ -70,8 +72,7 @@ def resident_warps(kernel, registers, shared, architecture):
 
 
 def resource_table(kernels):
-    rows = ["| kernel | threads | shared memory | " + " | ".join(f"{a}: registers, warps" for a in ARCHITECTURES) + " |",
-            "| --- | --- | --- |" + " --- |" * len(ARCHITECTURES)]
+    rows = [["kernel", "threads", "shared memory"] + [f"{a} {what}" for a in ARCHITECTURES for what in ("registers", "warps")]]
     problems = []
     for name in sorted({k for k, _ in kernels}):
         cells = []
@@ -83,8 +84,8 @@ def resource_table(kernels):
                 problems.append(f"{name} on {a}: {warps} warps fit on a multiprocessor, it needs {least}")
             if shared > 48 << 10:
                 problems.append(f"{name} on {a}: {shared} bytes of shared memory")
-            cells.append(f"{registers}, {warps}")
-        rows.append(f"| {name} | {threads_of(name)} | {kernels[name, 'sm_90'][1]} | " + " | ".join(cells) + " |")
+            cells += [registers, warps]
+        rows.append([name, threads_of(name), kernels[name, "sm_90"][1], *cells])
     return rows, problems
 
 
@@ -98,19 +99,21 @@ def reach(kernels, name, tokens, flops, bytes_, in_flight, blocks, cycles=None):
     if cycles:
         time = max(time, flops / TENSOR * max(cycles) / cycles[0])
     wall = "memory" if bytes_ / MEMORY >= flops / TENSOR else "tensor cores"
-    return (f"| {name} | {tokens} | {flops / tokens / 1e6:.1f} | {bytes_ / tokens / 1e6:.2f} | {limit * 1e6:.1f} | {wall} | "
-            f"{100 * limit / time:.0f} % |")
+    return row(name, tokens, flops, bytes_, limit, wall, limit / time)
+
+
+def row(name, tokens, flops, bytes_, limit, wall, share):
+    return [name, tokens, f"{flops / tokens / 1e6:.1f}", f"{bytes_ / tokens / 1e6:.2f}", f"{limit * 1e6:.1f}", wall, f"{100 * share:.0f}"]
 
 
 def over_link(name, tokens, bytes_, rate):
     """Rows of what carries KV to and from the host. rate: bytes per second of one multiprocessor."""
-    return [f"| {name} | {tokens} | 0.0 | {bytes_ / tokens / 1e6:.2f} | {bytes_ / LINK * 1e6:.1f} | link, {n} processor{'s' * (n > 1)} | "
-            f"{100 * min(1, n * rate / LINK):.0f} % |" for n in COPY_SMS]
+    return [row(name, tokens, 0, bytes_, bytes_ / LINK, f"link with {n} multiprocessor{'s' * (n > 1)}", min(1, n * rate / LINK))
+            for n in COPY_SMS]
 
 
 def roofline(kernels):
-    rows = ["| kernel | tokens | MFLOP per token | MB per token | µs at the limit | limit | reachable |",
-            "| --- | --- | --- | --- | --- | --- | --- |"]
+    rows = [["kernel", "tokens", "MFLOP per token", "MB per token", "µs at the limit", "limit", "reachable %"]]
     matrices = LAYERS * (2 * DIM * DIM + 2 * DIM * KV_HEADS * HEAD_DIM + 3 * DIM * FFN) + DIM * VOCAB
     for form, (weight_bytes, work) in FORMS.items():
         for tokens in (1, 8) if form == "nibbles" else (1,):
@@ -162,7 +165,7 @@ def roofline(kernels):
 
 
 def main():
-    report, page, nvcc = sys.argv[1:]
+    report, folder, nvcc = sys.argv[1:]
     kernels, problems = read_report(pathlib.Path(report).read_text())
     assert read_report("ptxas info : Compiling entry function 'mooncaf_x' for 'sm_80'\n 8 bytes stack frame, 0 bytes spill "
                        "stores, 0 bytes spill loads\n")[1], "it would find nothing"
@@ -175,23 +178,21 @@ def main():
     resources, problems = resource_table(kernels)
     rows = roofline(kernels)
     problems += [f"{name} has no row beside the roofline" for name in {k for k, _ in kernels}
-                 if not any(row.startswith(f"| {name} |") for row in rows)]
-    tables = {"resources": "\n".join(resources), "roofline": "\n".join(rows)}
-    text = pathlib.Path(page).read_text()
+                 if not any(row[0] == name for row in rows)]
     version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout)[1]
-    for name, table in tables.items():
-        print(f"{table}\n")
-        begin, end = f"<!-- {name} of nvcc {version} -->\n", f"<!-- end of {name} -->"
-        if begin not in text:
-            print(f"{page} has the {name} of another nvcc than {version}\n")
-            continue
-        before, rest = text.split(begin)
-        held, after = rest.split(end)
+    for name, table in (("resources", resources), ("roofline", rows)):
+        out = io.StringIO()
+        out.write(f"# nvcc {version}\n")
+        csv.writer(out, lineterminator="\n").writerows(table)
+        print(out.getvalue())
+        file = pathlib.Path(folder) / f"kernel_{name}.csv"
         if os.environ.get("MOONCAF_REWRITE_GOLDEN"):
-            text = before + begin + table + "\n" + end + after
-            pathlib.Path(page).write_text(text)
-        elif held.strip() != table:
-            problems.append(f"{page}: its {name} are not what was built (MOONCAF_REWRITE_GOLDEN=1 writes them)")
+            file.write_text(out.getvalue())
+        held = file.read_text()
+        if not held.startswith(f"# nvcc {version}\n"):
+            print(f"{file} is of another nvcc than {version}\n")
+        elif held != out.getvalue():
+            problems.append(f"{file} is not what was built (MOONCAF_REWRITE_GOLDEN=1 writes it)")
     for problem in problems:
         print(problem)
     print(f"{len(kernels) - len(problems)} passed, {len(problems)} failed, 0 skipped")
