@@ -32,8 +32,8 @@ inline void wait_for(const event_ptr& e) {
 inline bool is_reached(const event_ptr& e) { return !e || e->reached(); }
 
 /// `count` pieces of `piece_bytes`, `pitch_bytes` apart on the device, and as far on the host unless
-/// `host_pitch_bytes` says otherwise: whole layers of KV blocks as one piece, some tokens' rows of all heads as
-/// many; rows that lie apart in a page (`kv_layout::page`) likewise.
+/// `host_pitch_bytes` says otherwise: whole layers of KV blocks as one piece, some tokens' rows of all heads
+/// as many; rows that lie apart in a page (`kv_layout::page`) likewise.
 struct kv_copy {
   device_bytes device;
   std::byte* host = nullptr;
@@ -44,7 +44,9 @@ struct kv_copy {
 
   std::size_t host_pitch() const noexcept { return host_pitch_bytes != 0 ? host_pitch_bytes : pitch_bytes; }
   /// From the first to the last byte on the host.
-  std::size_t host_reach() const noexcept { return count == 0 ? 0 : (count - 1) * host_pitch() + piece_bytes; }
+  std::size_t host_reach() const noexcept {
+    return count == 0 ? 0 : (count - 1) * host_pitch() + piece_bytes;
+  }
   std::size_t bytes() const noexcept { return piece_bytes * count; }
 };
 

@@ -88,7 +88,7 @@ data_plane::~data_plane() {
     std::lock_guard lock{impl_->mutex};
     impl_->stopping = true;
   }
-  // Each completes what it has; nothing is tried again.
+  // Each path completes its transfers; none is tried again over another.
   impl_->tcp.reset();
   impl_->rdma.reset();
   impl_->shm.reset();

@@ -51,7 +51,7 @@ inline void load_all(vec (&acc)[vecs], const std::uint64_t (&words)[8]) {
     acc[k] = load(reinterpret_cast<const char*>(words) + k * sizeof(vec));
 }
 
-// What comes after the whole blocks of a long input, of which `n` bytes from `from` on are not hashed yet.
+// Hashes the end of a long input, behind its whole blocks: the `n` bytes from `from` on.
 [[gnu::always_inline]] inline std::uint64_t last_stripes(vec (&acc)[vecs], const char* from, std::size_t n, std::uint64_t total) {
   const std::size_t stripes = (n - 1) / line;
   for (std::size_t i = 0; i < stripes; ++i)
@@ -64,7 +64,7 @@ inline void load_all(vec (&acc)[vecs], const std::uint64_t (&words)[8]) {
                         static_cast<xxh_u64>(total) * XXH_PRIME64_1);
 }
 
-// Each line is loaded once, so that what is hashed is what is stored; the last of it is hashed where it arrived.
+// Each line is loaded once, so that the stored bytes are the hashed ones; the last line is hashed where it arrived.
 std::uint64_t near_copy_checksum_impl(void* to_v, const void* from_v, std::size_t n) noexcept {
   auto* to = static_cast<char*>(to_v);
   const auto* from = static_cast<const char*>(from_v);
@@ -153,7 +153,7 @@ template <bool aligned>
   return at;
 }
 
-// The whole of what is copied, or, where `words` have taken `before` bytes of it, the rest: 64 bytes at least.
+// Copies and hashes all of an input, or the rest of it behind `before` bytes that `words` have taken: 64 at least.
 template <bool aligned>
 std::uint64_t fused(std::uint64_t (&words)[8], std::uint64_t before, char* to, const char* from, std::size_t n,
                     std::size_t head) noexcept {
@@ -176,7 +176,7 @@ std::uint64_t fused_rest(std::uint64_t (&words)[8], std::uint64_t before, void* 
                    : fused<false>(words, before, to, from, n, head);
 }
 
-// Leaves a stripe at least to the last part: what it ends with is hashed in another way.
+// Leaves a stripe at least to the last part, as xxh3 hashes the end of an input in another way.
 std::size_t copy_part_impl(copy_in_parts& state, void* to_v, const void* from_v, std::size_t n) noexcept {
   const std::size_t blocks = n < line ? 0 : (n - line) / xxh_block;
   if (blocks == 0) return 0;

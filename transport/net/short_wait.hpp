@@ -26,13 +26,13 @@ class short_wait {
   /// For a thread that answers: as long as it takes the asking side to copy a MiB before its next question.
   static constexpr duration between_questions = std::chrono::microseconds(250);
 
-  /// @param longest  zero: never look. Nor is there a point in it for a process with one processor: who
-  /// would answer meanwhile?
+  /// @param longest  zero: never look. A process with one processor never does either, as no other process
+  /// could answer meanwhile.
   explicit short_wait(duration longest, int processors = own_processors())
       : longest_(processors > 1 ? longest : duration{}) {}
 
-  /// Asks `came` again and again for a while, if there is a point in it. Others run in between: what they do
-  /// may be what we wait for. @returns whether it said yes; if not it is time to sleep, and to call `slept`.
+  /// Asks `came` again and again for a while, if that paid lately. Other threads run in between, as they may
+  /// bring the work. @returns whether it said yes; if not it is time to sleep, and to call `slept`.
   template <class Came, class Now, class Pause>
   bool look(Came&& came, Now&& now, Pause&& pause) {
     if (credit_ <= 0 || longest_ <= duration{}) return false;
@@ -53,20 +53,20 @@ class short_wait {
     return look(
         came, [] { return clock_type::now(); }, [] { std::this_thread::yield(); });
   }
-  /// `gap` after the wait began we were awake again.
+  /// The thread was awake again `gap` after its wait began.
   void slept(duration gap) noexcept {
-    constexpr auto waking = std::chrono::microseconds(150);  // a gap has the time in it that waking took
+    constexpr auto waking = std::chrono::microseconds(150);  // the share of a gap that waking takes
     if (credit_ > 0) --credit_;
     else if (gap <= longest_ + waking) ++credit_;
   }
 
-  /// Lets other threads of this processor run.
+  /// A hint to the processor, for the thread that shares its core.
   static void pause() noexcept {
 #if defined(__x86_64__)
     _mm_pause();
 #endif
   }
-  /// Between looks that are no system calls: a pause, and now and then others run.
+  /// Between looks that are no system calls: a pause, and now and then a turn for other threads.
   static void rest(unsigned looks) noexcept {
     constexpr unsigned looks_per_yield = 16;
     if (looks % looks_per_yield == 0) std::this_thread::yield();

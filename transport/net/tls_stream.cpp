@@ -127,7 +127,7 @@ struct tls_stream::calls {
     return what == BIO_CTRL_EOF && of(bio).ended() ? 1 : 0;
   }
 
-  /// Made once and never freed: streams may outlive whatever is destroyed at the end of a process.
+  /// Made once and never freed, as streams may outlive the static objects of a process.
   static const BIO_METHOD* method() {
     static const BIO_METHOD* const made = [] {
       auto* const m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "link_stream");
@@ -138,7 +138,7 @@ struct tls_stream::calls {
     return made;
   }
 
-  /// Likewise; both roles have the same. No key is in it.
+  /// Made once, too, for both roles; it holds no key.
   static SSL_CTX* context() {
     static SSL_CTX* const made = [] {
       auto* const c = make_tls_psk_context({offer_key, find_key});
@@ -304,7 +304,7 @@ link_stream::passed tls_stream::send(std::span<const std::byte> bytes) {
   if (problem_.code == ec::none && shut_) problem_ = {ec::peer_lost, "this process has closed it"};
   if (problem_.code != ec::none) return {state::broken};
   if (bytes.empty()) return {};
-  // A record that has begun is of these bytes, however many have come behind them.
+  // A record that has begun keeps its size, however many bytes the caller has added behind it.
   const auto size = owed_ > 0 ? owed_ : std::min(bytes.size(), record_bytes_max);
   if (bytes.size() < size) {
     problem_ = {ec::internal, "a record has begun with bytes that are not there any more"};

@@ -58,8 +58,8 @@ class tls_key {
 class tls_stream final : public link_stream {
  public:
   using keyring = std::shared_ptr<const std::vector<tls_key>>;
-  /// So many records, of up to 16 KiB, are sent under one key; then comes the next one. Of such long ones
-  /// AES-GCM bears 24 million (RFC 8446, section 5.5).
+  /// So many records, of up to 16 KiB, are sent under one key; then comes the next one. AES-GCM bears 24
+  /// million of that length (RFC 8446, section 5.5).
   static constexpr std::uint64_t records_per_key = std::uint64_t{1} << 23;
 
   /// @param below  taken over unless there is an error. @error `ec::io_error`
@@ -116,17 +116,16 @@ class tls_stream final : public link_stream {
   std::size_t known_ = 0;
   bool pending_ = false;  // the receiving thread's
 
-  mutable std::mutex
-      mutex_;  // guards `ssl_` between the sending and the receiving thread, and the members below
+  mutable std::mutex mutex_;  // guards `ssl_`, and the members below, between the two threads
   const std::uint64_t renew_after_;
   std::uint64_t records_ = 0;    // sent under the present key
   bool renewing_ = false;        // the record being sent announces a new key
   std::vector<std::byte> rest_;  // of that record: bytes that the stream below has not taken yet
   std::size_t owed_ = 0;         // bytes that `send` has begun with
-  bool heard_ = false;           // something has come
-  bool foreign_ = false;         // and it was no TLS
+  bool heard_ = false;           // the other end has sent bytes
+  bool foreign_ = false;         // its first bytes were no TLS
   state below_at_ = state::ok;   // closed or broken: the stream below has ended
-  bool shut_ = false;            // by us
+  bool shut_ = false;            // by this end
   error problem_;                // code none while there is none
 };
 

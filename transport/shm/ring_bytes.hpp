@@ -14,7 +14,7 @@
 namespace mooncaf::ring_bytes {
 
 // ThreadSanitizer orders accesses by address, and one page mapped twice has two: where both ends of a link
-// live in one process (tests), it cannot see that a number orders what was done before it. These tell it.
+// live in one process (tests), it cannot see that a number orders the writes before it. These calls tell it.
 #if defined(__SANITIZE_THREAD__)
 inline char both_mappings;
 inline void published() { __tsan_release(&both_mappings); }
@@ -24,7 +24,7 @@ inline void published() {}
 inline void observed() {}
 #endif
 
-/// @param ring  has `data`, `capacity` bytes of it, which `from`, at most as many, may wrap around.
+/// @param ring  has `capacity` bytes of `data`, around whose end `from`, at most as many, may wrap.
 /// @param at  bytes ever written or read before these.
 template <class Ring>
 void copy_in(Ring& ring, std::uint64_t at, std::span<const std::byte> from) {

@@ -1,7 +1,7 @@
 #pragma once
 // A connection between two processes of a host whose bytes go through memory that both have mapped: no system
-// call as long as neither sleeps. The socket over which they met stays: a byte on it wakes who sleeps, and
-// its end is the connection's end.
+// call as long as neither sleeps. The socket over which they met stays: a byte on it wakes a sleeping end,
+// and its end is the connection's end.
 
 #include <atomic>
 #include <cstddef>
@@ -33,10 +33,10 @@ struct ring_pair {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// What was sent outlives the sender: the reader finds all of it before it believes that the other end is
+/// Sent bytes outlive the sender: the reader finds all of them before it believes that the other end is
 /// gone. The other end may write anything into the memory at any time: numbers are checked each time they are
-/// used, a wrong one breaks the connection, and bytes are copied out before anybody looks at them.
-/// @thread  as for `link_stream`; `settle` and `woken` by who receives
+/// used, a wrong one breaks the connection, and bytes are copied out before they are parsed.
+/// @thread  as for `link_stream`; `settle` and `woken` by the receiving one
 class ring_stream final : public link_stream {
  public:
   enum class side : std::uint8_t { maker, guest };
@@ -56,7 +56,7 @@ class ring_stream final : public link_stream {
   passed receive(std::span<std::byte> into) override;
   std::string why() const override;
   int fd() const noexcept override { return beside_->fd(); }
-  /// The other end has taken bytes: there is room again.
+  /// A byte on the socket tells of room, too: the stream is polled for POLLIN whatever is wanted.
   short events(short /*wanted*/) const override { return POLLIN; }
   bool pending() const override { return in_.head.load(std::memory_order_acquire) != read_; }
   bool arrived() const override { return pending(); }
@@ -75,7 +75,7 @@ class ring_stream final : public link_stream {
   std::shared_ptr<ring_pair> memory_;
   byte_ring& in_;
   byte_ring& out_;
-  std::uint64_t written_ = 0, read_ = 0;  ///< ours: what the memory says of them we do not believe
+  std::uint64_t written_ = 0, read_ = 0;  ///< this end's own copies; those in the memory may be forged
   std::size_t wake_at_ = 1;
   std::atomic<bool> over_{false};      ///< the socket has ended
   std::atomic<bool> nonsense_{false};  ///< the memory holds numbers that cannot be

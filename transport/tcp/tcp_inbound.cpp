@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t assemblies_max = 4096;
 // Answers that share a system call: one costs more than hashing the bytes that an answer is about.
 constexpr std::size_t answers_together = 8;
-constexpr std::size_t refused_max = 64;  // of which it is remembered why
+constexpr std::size_t refused_max = 64;  // transfers whose reason is remembered
 
 }  // namespace
 
@@ -220,7 +220,7 @@ result<void> tcp_inbound::begin_read(tcp_link& link, const frame_header& h,
 void tcp_inbound::reply(tcp_link& link, frame_type type, transfer_id id, const error& outcome) {
   if (over_) return;
   node_.stats.update(peer_.node, transfer_path::tcp, [](path_stats& s) { ++s.control_messages; });
-  // Before any read data that waits: it lets the peer's next transfer start.
+  // Answers go before read data that waits, since they let the peer's next transfer start.
   auto& a = answers_[&link].emplace_front();
   auto& f = a.frame;
   f.header.type = type;
@@ -247,7 +247,7 @@ bool tcp_inbound::next_frame(tcp_link& link, outgoing_frame& out) {
   lock.unlock();
   const auto id = out.header.id;
   if (make_read_frame(id, a.entry, out)) return true;
-  // One reason is enough; the rest of that transfer would meet the same end.
+  // The other pieces of that transfer would fail likewise: one reason is enough.
   lock.lock();
   auto& queue = answers_[&link];
   std::erase_if(queue, [&](const answer& other) { return other.is_read && other.frame.header.id == id; });

@@ -38,7 +38,7 @@ class tcp_inbound : public tcp_link_owner, public std::enable_shared_from_this<t
   void on_broken(tcp_link& link, const error& why) override;
 
  private:
-  /// A write in the course of arriving. Transfers that have ended have none: what still comes of them is
+  /// A write in the course of arriving. Transfers that have ended have none: pieces that still come are
   /// discarded.
   struct assembly {
     transfer_tag tag;
