@@ -254,7 +254,7 @@ result<void> data_plane::close_peer(node_id node) {
 
 std::uint64_t data_plane::fences_of(node_id node) const { return impl_->node.peers.fences_of(node); }
 
-// ---- what it knows
+// ---- figures
 transfer_path data_plane::preferred_path(node_id peer) const {
   const auto paths = impl_->paths_to(peer);
   return paths.empty() ? transfer_path::none : paths.front()->path();

@@ -23,6 +23,7 @@ rdma_transport::rdma_transport(node_state& node, discovery found, rail_topology 
               .memory = rdma_memory{std::move(found.devices)},
               .topology = std::move(topology)} {}
 
+// A host without a usable rail is no error: it has other paths, and the notes say what is missing.
 result<std::unique_ptr<rdma_transport>> rdma_transport::start(node_state& node,
                                                               std::vector<std::string>& notes) {
   const auto& o = node.options.rdma;
