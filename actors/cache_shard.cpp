@@ -12,8 +12,8 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto tick_interval = std::chrono::milliseconds(20);
-constexpr auto answer_limit = std::chrono::seconds(10);
+constexpr auto sweep_interval = std::chrono::milliseconds(20);
+constexpr auto follower_limit = std::chrono::seconds(10);
 
 shard_core_options options_of(const context_ptr& context, bool disk, transfer_price price, duration lease) {
   shard_core_options out;
@@ -44,7 +44,7 @@ cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_
 /// at once.
 cache_shard_actor::behavior_type cache_shard::make_behavior() {
   outlive_stray_errors(*this);
-  delayed_send(this, tick_interval, tick_atom_v);
+  delayed_send(this, sweep_interval, tick_atom_v);
   return {
       [this](look_atom, const block_keys_t& keys) { return core_.look(keys, clock_type::now()); },
       [this](pin_atom, std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd) {
@@ -102,7 +102,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       [this](tick_atom) {
         core_.tick(clock_type::now());
         act();
-        delayed_send(this, tick_interval, tick_atom_v);
+        delayed_send(this, sweep_interval, tick_atom_v);
       },
   };
 }
@@ -173,7 +173,7 @@ void cache_shard::carry_out(shard_action::announce& what) {
 }
 
 void cache_shard::carry_out(shard_action::ask_for_copies& what) {
-  request(follower_, answer_limit, keep_atom_v, context_->id, what.keys)
+  request(follower_, follower_limit, keep_atom_v, context_->id, what.keys)
       .then([this, keys = what.keys](const block_keys_t& kept) { core_.copies_are(keys, kept); },
             // Without an answer the survey keeps the state that it knew, and asks again.
             [this](const caf::error&) { core_.copies_unknown(); });

@@ -11,7 +11,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto tick_interval = std::chrono::milliseconds(500);
+constexpr auto conductor_interval = std::chrono::milliseconds(500);
 
 /// A node's id, name and address. Its handles are learned from itself: those that come through a third node
 /// are routed through that node, and never report the death of their process.
@@ -62,7 +62,7 @@ conductor_actor::behavior_type conductor::make_behavior() {
     if (gone != members_.end()) leave(gone->first);
   });
   started_ = clock().now();
-  delayed_send(this, tick_interval, tick_atom_v);
+  delayed_send(this, conductor_interval, tick_atom_v);
   return {
       [this](join_atom, const node_info& node) { return join(node); },
       [this](schedule_atom, const schedule_job& job) { return schedule(job); },
@@ -82,7 +82,7 @@ conductor_actor::behavior_type conductor::make_behavior() {
       [this](tick_atom) {
         core_.tick(clock().now());
         act();
-        delayed_send(this, tick_interval, tick_atom_v);
+        delayed_send(this, conductor_interval, tick_atom_v);
       },
   };
 }

@@ -8,7 +8,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto answer_limit = std::chrono::seconds(5);
+constexpr auto status_limit = std::chrono::seconds(5);
 
 template <class Handle, class... Message>
 void tell(const Handle& to, const Message&... message) {
@@ -31,7 +31,7 @@ template <class Answer, class Handle, class Add>
 void ask(node_actor::base& asker, const std::shared_ptr<collection>& all, const Handle& from, Add add) {
   if (!from) return;
   ++all->missing;
-  asker.request(from, answer_limit, status_atom_v)
+  asker.request(from, status_limit, status_atom_v)
       .then(
           [all, add](const Answer& answer) {
             add(all->report, answer);

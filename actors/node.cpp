@@ -15,7 +15,7 @@ namespace mooncaf {
 namespace {
 
 constexpr auto report_interval = std::chrono::milliseconds(200);
-constexpr auto answer_limit = std::chrono::seconds(5);
+constexpr auto peer_limit = std::chrono::seconds(5);
 
 /// An introduction that the core got from this actor, with the handles that the core does not know of.
 const node_info& with_handles(const introduction_ptr& known) { return static_cast<const node_info&>(*known); }
@@ -86,13 +86,13 @@ void node::tick() {
 }
 
 void node::report() {
-  request(node_actor{this}, answer_limit, status_atom_v)
+  request(node_actor{this}, peer_limit, status_atom_v)
       .then(
           [this, asked = now()](const node_report& mine) {
             if (context_->meters) show(*context_->meters, mine, prefills_);
             tell(&membership_core::fenced, mine.moved.fenced, asked);
             if (!conductor_) return;
-            request(conductor_, answer_limit, report_atom_v, mine)
+            request(conductor_, peer_limit, report_atom_v, mine)
                 .then(
                     [this](const roster_msg& answer) {
                       tell(&membership_core::stands, answer, without_handles(answer.others));
@@ -125,7 +125,7 @@ void node::carry_out(const membership_action::dial& order) {
 }
 
 void node::introduce(greeting_ticket greeting, const node_actor& peer) {
-  request(peer, answer_limit, hello_atom_v, introduced(tell(&membership_core::reached, greeting)))
+  request(peer, peer_limit, hello_atom_v, introduced(tell(&membership_core::reached, greeting)))
       .then(
           [this, greeting](const node_info& found) {
             tell(&membership_core::answered, greeting, std::make_shared<node_info>(found), found.meeting,
@@ -135,7 +135,7 @@ void node::introduce(greeting_ticket greeting, const node_actor& peer) {
 }
 
 void node::carry_out(const membership_action::join& order) {
-  request(conductor_of(order.conductor), answer_limit, join_atom_v, *info_)
+  request(conductor_of(order.conductor), peer_limit, join_atom_v, *info_)
       .then(
           [this](const std::vector<node_info>& others) {
             tell(&membership_core::joined, without_handles(others));

@@ -10,7 +10,7 @@ namespace mooncaf {
 namespace {
 
 constexpr auto shard_limit = std::chrono::seconds(10);
-constexpr auto tick_interval = std::chrono::milliseconds(500);
+constexpr auto keeper_interval = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -23,7 +23,7 @@ pool_keeper::pool_keeper(caf::actor_config& config, const context_ptr& context, 
 
 pool_keeper_actor::behavior_type pool_keeper::make_behavior() {
   outlive_stray_errors(*this);
-  delayed_send(this, tick_interval, tick_atom_v);
+  delayed_send(this, keeper_interval, tick_atom_v);
   return {
       [this](keep_atom, const keep_order& order) {
         core_.take(order);
@@ -37,7 +37,7 @@ pool_keeper_actor::behavior_type pool_keeper::make_behavior() {
       [this](tick_atom) {
         if (const auto owner = core_.at_work())
           send(shard_, renew_atom_v, std::vector<std::uint64_t>{*owner});
-        delayed_send(this, tick_interval, tick_atom_v);
+        delayed_send(this, keeper_interval, tick_atom_v);
       },
   };
 }

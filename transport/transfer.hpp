@@ -26,6 +26,11 @@ struct transfer_tag {
   friend bool operator==(const transfer_tag&, const transfer_tag&) = default;
 };
 
+/// Transfers of one peer that a node assembles at once, more than any initiator of ours keeps at work
+/// (data_plane_options::max_transfers_per_peer). A peer that opens more must not make a node remember without
+/// bound.
+inline constexpr std::size_t assemblies_max = 4096;
+
 /// Bytes to move between two slices of equal length.
 struct slice_pair {
   slice local;

@@ -7,7 +7,7 @@ namespace mooncaf {
 namespace {
 
 /// Blocks of one read: enough to fill a link, few enough to hold little while it is under way.
-constexpr std::size_t blocks_at_once = 32;
+constexpr std::size_t blocks_per_copy = 32;
 /// Orders beyond that are dropped, oldest first: a missing copy is a cache miss, and the newest blocks are
 /// the likeliest to be used.
 constexpr std::size_t order_limit = 4096;
@@ -15,8 +15,8 @@ constexpr std::size_t order_limit = 4096;
 }  // namespace
 
 void copy_core::take(const keep_order& order) {
-  for (std::size_t at = 0; at < order.blocks.size(); at += blocks_at_once) {
-    const auto end = std::min(order.blocks.size(), at + blocks_at_once);
+  for (std::size_t at = 0; at < order.blocks.size(); at += blocks_per_copy) {
+    const auto end = std::min(order.blocks.size(), at + blocks_per_copy);
     waiting_.push_back({order.source,
                         {order.blocks.begin() + static_cast<std::ptrdiff_t>(at),
                          order.blocks.begin() + static_cast<std::ptrdiff_t>(end)}});

@@ -6,7 +6,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr std::uint32_t blocks_at_once = 128;  ///< as many as HiCache takes
+constexpr std::uint32_t blocks_per_write = 128;  ///< as many as HiCache takes
 /// Owners of slots that no attempt has.
 constexpr std::uint64_t first_owner = 0xFFFE'0000'0000'0000;
 
@@ -40,7 +40,7 @@ void device_write_core::looked(std::uint32_t held) {
   const auto all = static_cast<std::uint32_t>(chain_->chain.size());
   held_ = std::min(held, all);
   if (held_ == all) return done(all);
-  actions_.emplace_back(write_action::reserve{owner_of(*chain_), std::min(all - held_, blocks_at_once)});
+  actions_.emplace_back(write_action::reserve{owner_of(*chain_), std::min(all - held_, blocks_per_write)});
 }
 
 void device_write_core::reserved(std::span<const slot_index> slots) {

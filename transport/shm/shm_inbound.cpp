@@ -9,11 +9,11 @@
 
 #include "transport/copy/stream_copy.hpp"
 #include "transport/net/socket.hpp"
+#include "transport/transfer.hpp"
 
 namespace mooncaf {
 namespace {
 
-constexpr std::size_t assemblies_max = 4096;
 constexpr std::size_t pieces_max = 1024 * 1024;  // of one transfer
 constexpr int notices_per_poll = 16;
 constexpr std::uint64_t bytes_per_poll = 4 * MiB;  // then other links have a turn

@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "transport/copy/stream_copy.hpp"
+#include "transport/transfer.hpp"
 
 namespace mooncaf {
 namespace {
 
-// More than any initiator of ours keeps at work (data_plane_options::max_transfers_per_peer); a peer that
-// opens more is not one of ours and must not make us remember without bound.
-constexpr std::size_t assemblies_max = 4096;
 // Answers that share a system call: one costs more than hashing the bytes that an answer is about.
 constexpr std::size_t answers_together = 8;
 constexpr std::size_t refused_max = 64;  // transfers whose reason is remembered
