@@ -117,6 +117,9 @@ class compute_queue {
                               float eps) = 0;
   /// Matrix products that share the input x: [tokens, in].
   virtual void linear(tensor x, std::span<const linear_job> jobs) = 0;
+  /// One product in which nothing is rounded below f32, as routers need it: a token near the border between
+  /// two experts goes to the same one on every device. @pre the weight was loaded as `ggml_type::f32`.
+  virtual void linear_f32(tensor x, const linear_job& job) = 0;
   /// Rotates q or k in place. x: [tokens, heads·head_dim]; positions: [tokens].
   virtual void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
                     std::span<const std::int32_t> positions, const rope_params& rope) = 0;

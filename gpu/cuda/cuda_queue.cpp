@@ -153,6 +153,19 @@ void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
   }
 }
 
+void cuda_queue::linear_f32(tensor x, const linear_job& job) {
+  if (x.rows == 0) return;
+  wide_product_params p;
+  p.w = view_of(*job.w);
+  p.x = x.data;
+  p.bias = job.bias;
+  p.out = job.out.data;
+  p.x_stride = x.stride;
+  p.out_stride = job.out.stride;
+  p.cols = count_of(x.cols);
+  launch(kernel::product_wide, {count_of(x.rows), blocks_of(p.w.rows, product_warps)}, p);
+}
+
 void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
                       std::span<const std::int32_t> positions, const rope_params& rope) {
   if (x.rows == 0) return;

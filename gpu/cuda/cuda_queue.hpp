@@ -33,6 +33,7 @@ class cuda_queue final : public compute_queue, public work_collector {
   void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
                       float eps) override;
   void linear(tensor x, std::span<const linear_job> jobs) override;
+  void linear_f32(tensor x, const linear_job& job) override;
   void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
             const rope_params& rope) override;
   void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,

@@ -26,6 +26,7 @@
   X(attention_256, attention_params, attention_threads)             \
   X(attention_640, attention_params, attention_threads)             \
   X(combine, combine_params, combine_threads)                       \
+  X(product_wide, wide_product_params, product_threads)             \
   X(product_nibbles_few, product_params, product_threads)           \
   X(product_nibbles_many, product_params, product_threads)          \
   X(product_fives_few, product_params, product_threads)             \

@@ -84,6 +84,17 @@ struct product_params {
   std::uint32_t tokens = 0;
 };
 
+/// A product of activations in f32 with weights in `weight_form::f32`.
+struct wide_product_params {
+  weight_view w;
+  const float* x = nullptr;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  std::size_t x_stride = 0;
+  std::size_t out_stride = 0;
+  std::uint32_t cols = 0;
+};
+
 struct rope_launch {
   float* x = nullptr;
   const std::int32_t* positions = nullptr;

@@ -75,6 +75,24 @@ MOONCAF_DEVICE void multiply(const product_params& p, float* sums) {
 
 }  // namespace mooncaf::cuda
 
+/// grid: tokens, rows / product_warps rounded up. A warp takes a row of weights; lane i adds columns i, i +
+/// 32, … in their order, whatever the number of tokens.
+MOONCAF_KERNEL(mooncaf_product_wide, mooncaf::cuda::wide_product_params, mooncaf::cuda::product_threads) {
+  using namespace mooncaf::cuda;
+  const unsigned lane = thread_index() % warp_threads;
+  const unsigned row = block_y() * product_warps + thread_index() / warp_threads;
+  const float* x = p.x + block_x() * p.x_stride;
+  float sum = 0;
+  if (row < p.w.rows) {
+    const auto* w =
+        reinterpret_cast<const float*>(p.w.values) + std::size_t{row} * p.w.chunks * chunk_columns;
+    for (unsigned i = lane; i < p.cols; i += warp_threads) sum = fused(x[i], w[i], sum);
+  }
+  sum = warp_sum(sum);
+  if (lane != 0 || row >= p.w.rows) return;
+  p.out[block_x() * p.out_stride + row] = sum + (p.bias != nullptr ? p.bias[row] : 0);
+}
+
 #define MOONCAF_PRODUCT(FORM, SIZE, ROW_TILES, TOKEN_TILES)                              \
   MOONCAF_KERNEL(mooncaf_product_##FORM##_##SIZE, mooncaf::cuda::product_params,         \
                  mooncaf::cuda::product_threads) {                                       \

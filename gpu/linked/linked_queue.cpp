@@ -90,6 +90,13 @@ void linked_queue::linear(tensor x, std::span<const linear_job> jobs) {
   line_.add([this, x = open(x), own = std::move(own)] { inner_->linear(x, own); });
 }
 
+void linked_queue::linear_f32(tensor x, const linear_job& job) {
+  auto own = job;
+  own.bias = memory_.open(job.bias);
+  own.out = open(job.out);
+  line_.add([this, x = open(x), own] { inner_->linear_f32(x, own); });
+}
+
 void linked_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
                         std::span<const std::int32_t> positions, const rope_params& rope) {
   line_.add([this, x = open(x), heads, head_dim, positions = kept(positions), own = rope,

@@ -79,6 +79,10 @@ class profiled_queue final : public compute_queue {
     const operation_times::scope s(times_, operation_times::linear);
     inner_->linear(x, jobs);
   }
+  void linear_f32(tensor x, const linear_job& job) override {
+    const operation_times::scope s(times_, operation_times::linear);
+    inner_->linear_f32(x, job);
+  }
   void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
             const rope_params& rope) override {
     const operation_times::scope s(times_, operation_times::rope);
