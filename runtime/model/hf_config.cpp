@@ -21,12 +21,19 @@ struct family {
   model_arch arch;
 };
 constexpr family families[] = {
-    {"llama", model_arch::llama},           {"mistral", model_arch::llama},
-    {"ministral", model_arch::llama},       {"mixtral", model_arch::llama},
-    {"qwen2", model_arch::qwen2},           {"qwen3", model_arch::qwen3},
-    {"qwen3_moe", model_arch::qwen3moe},    {"gemma2", model_arch::gemma2},
-    {"gemma3_text", model_arch::gemma3},    {"phi3", model_arch::phi3},
-    {"deepseek_v2", model_arch::deepseek2}, {"deepseek_v3", model_arch::deepseek2},
+    {"llama", model_arch::llama},
+    {"mistral", model_arch::llama},
+    {"ministral", model_arch::llama},
+    {"mixtral", model_arch::llama},
+    {"qwen2", model_arch::qwen2},
+    {"qwen3", model_arch::qwen3},
+    {"qwen2_moe", model_arch::qwen2moe},
+    {"qwen3_moe", model_arch::qwen3moe},
+    {"gemma2", model_arch::gemma2},
+    {"gemma3_text", model_arch::gemma3},
+    {"phi3", model_arch::phi3},
+    {"deepseek_v2", model_arch::deepseek2},
+    {"deepseek_v3", model_arch::deepseek2},
     {"gpt_oss", model_arch::gpt_oss},
 };
 
@@ -56,8 +63,8 @@ std::vector<double> factors_of(json_reader& read, const char* key, std::size_t p
   return std::vector<double>(pairs, 1);
 }
 
-/// What rotary embedding is read from: `rope_parameters`, or `rope_scaling` and what newer files keep beside
-/// it.
+/// The fields of rotary embedding: `rope_parameters`, or `rope_scaling` and the fields beside it in older
+/// files.
 struct rope_settings {
   json scaling = json::object();
   double base = 10000;
@@ -66,6 +73,7 @@ struct rope_settings {
   double original = 0;     ///< `original_max_position_embeddings` of the file's outer level; 0: none
 };
 
+/// Each kind of scaling has its own fields under the same key, so each branch reads and checks its own.
 result<rope_table> rope_from_hf(const rope_settings& s, const std::string& name) {
   json_reader read(s.scaling, name + ": rope scaling: ");
   const auto kind = read.text("rope_type", read.text("type", "default"));
@@ -103,9 +111,14 @@ result<rope_table> rope_from_hf(const rope_settings& s, const std::string& name)
     const auto stretch = std::max(1.0, s.context / original);
     table.attention_scale = static_cast<float>(
         read.number("attention_factor", 1e-3, 1e3, std::sqrt(1 + std::log(stretch) / std::log(original))));
+  } else if (kind == "dynamic") {
+    // A stretch that begins behind `max_position_embeddings`, where what is served ends: see
+    // runtime/model/README.md.
+    read.number("factor", 1, 1e6);
   } else if (kind != "default") {
-    read.note({ec::unsupported, name + ": rope scaling of type '" + kind.substr(0, 40) +
-                                    "' is not offered; default, linear, llama3, yarn and longrope are"});
+    read.note(
+        {ec::unsupported, name + ": rope scaling of type '" + kind.substr(0, 40) +
+                              "' is not offered; default, linear, dynamic, llama3, yarn and longrope are"});
   }
   if (read.first_error()) return fail(std::move(*read.first_error()));
   return table;
@@ -133,8 +146,9 @@ class hf_reader {
   }
 
  private:
+  /// Sizes that all families have, with each family's defaults for the fields that its files may leave out.
   void sizes() {
-    // Files of Gemma 3 that see, too, leave out what is the same in most sizes.
+    // Files of Gemma 3 with vision leave out the fields that most of its sizes have in common.
     const bool sparse = c_.arch == model_arch::gemma3;
     const auto usual = [sparse](std::uint64_t value) {
       return sparse ? std::optional<std::uint64_t>(value) : std::nullopt;
@@ -157,8 +171,9 @@ class hf_reader {
                   std::to_string(c_.n_heads) + " query heads do not share " + std::to_string(c_.n_kv_heads) +
                       " KV heads evenly");
     read_.require(c_.head_dim % 2 == 0, ec::corrupt, "head size " + std::to_string(c_.head_dim) + " is odd");
-    read_.require(!read_.boolean("mlp_bias", false), ec::unsupported,
-                  "biases of the feed-forward part ('mlp_bias') are not offered");
+    c_.ffn_biases = read_.boolean("mlp_bias", false);
+    read_.require(!c_.ffn_biases || std::string_view(family_.name) == "llama", ec::unsupported,
+                  "biases of the feed-forward part ('mlp_bias') are offered in llama alone");
     const auto activation = read_.text(is_gemma(c_.arch) ? "hidden_activation" : "hidden_act",
                                        is_gemma(c_.arch) ? "gelu_pytorch_tanh" : "silu");
     c_.gelu = activation == "gelu_pytorch_tanh";
@@ -172,11 +187,14 @@ class hf_reader {
     const std::string kind = family_.name;
     const bool used = read_.boolean("use_sliding_window", !kind.starts_with("qwen"));
     // Old files of some families are silent about a window of 4,096; a null says that there is none.
-    const bool usual =
-        !file_.contains("sliding_window") && (is_gemma(c_.arch) || kind == "mistral" || kind == "ministral");
+    const bool usual = !file_.contains("sliding_window") && (is_gemma(c_.arch) || kind == "mistral" ||
+                                                             kind == "ministral" || kind.starts_with("qwen"));
     const auto window = used ? read_.integer("sliding_window", 1, 1 << 28, usual ? 4096 : 0) : 0;
     if (window == 0) return;
     c_.windows.assign(c_.n_layers, window);
+    // The mixtures have one kind of layer: fields that divide layers come from files of other Qwens, and mean
+    // nothing.
+    if (kind == "qwen3_moe") return;
     const auto* types = read_.find("layer_types");
     if (types != nullptr) {
       read_.require(types->is_array() && types->size() == c_.n_layers, ec::corrupt,
@@ -188,6 +206,13 @@ class hf_reader {
           read_.require((*types)[i] == "sliding_attention", ec::unsupported,
                         "'layer_types' has an entry that is neither full_attention nor sliding_attention");
       }
+      return;
+    }
+    if (kind == "qwen2_moe") {
+      // Files without a list: every other one of the first layers.
+      const auto end = read_.integer("max_window_layers", 0, 1024, 28);
+      for (std::uint32_t i = 0; i < c_.n_layers; ++i)
+        if (i % 2 != 0 || i >= end) c_.windows[i] = 0;
       return;
     }
     const auto first = kind.starts_with("qwen") ? read_.integer("max_window_layers", 0, 1024, 28) : 0;
@@ -202,10 +227,18 @@ class hf_reader {
     const std::string kind = family_.name;
     if (kind == "mixtral") {
       c_.n_experts = read_.integer("num_local_experts", 1, 1 << 12);
-    } else if (kind == "qwen3_moe") {
-      c_.n_experts = read_.integer("num_experts", 1, 1 << 12);
+    } else if (kind == "qwen2_moe" || kind == "qwen3_moe") {
+      // Files had the first name before version 5 of transformers.
+      c_.n_experts =
+          read_.integer(read_.has("num_experts") ? "num_experts" : "num_local_experts", 1, 1 << 12);
       c_.ffn_dim = read_.integer("moe_intermediate_size", 1, 1 << 20);
       c_.normalise_experts = read_.boolean("norm_topk_prob", false);
+      if (kind == "qwen2_moe") {
+        c_.shared_gated = true;
+        c_.shared_ffn_dim = read_.integer("shared_expert_intermediate_size", 1, 1 << 20, 5632);
+        read_.require(read_.boolean("qkv_bias", true), ec::unsupported,
+                      "attention without biases ('qkv_bias') is not offered in this family");
+      }
       const auto* dense = read_.find("mlp_only_layers");
       read_.require(
           read_.integer("decoder_sparse_step", 0, 1024, 1) == 1 && (dense == nullptr || dense->empty()),
@@ -227,6 +260,7 @@ class hf_reader {
                   "attention in both directions is not offered");
   }
 
+  /// Finds the rotary settings in whichever of three places a file has them, and makes the frequencies.
   result<void> ropes() {
     rope_settings s;
     s.context = c_.context_length;

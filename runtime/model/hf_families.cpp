@@ -8,6 +8,8 @@ namespace mooncaf {
 
 namespace {
 
+/// V2 and V3 share the fields and differ in defaults and in how groups are weighed; variants that no released
+/// model has are refused.
 void read_deepseek_experts(json_reader& read, bool third, model_config& c) {
   c.n_experts = read.integer("n_routed_experts", 1, 1 << 12);
   c.experts_per_token = read.integer("num_experts_per_tok", 1, c.n_experts);

@@ -1,5 +1,5 @@
 #pragma once
-// What single families have in their `config.json` that no other has.
+// Fields of `config.json` that a single family has.
 
 #include <string_view>
 

@@ -53,6 +53,12 @@ constexpr renamed deepseek_names[] = {
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
+constexpr renamed qwen2_moe_names[] = {
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
 constexpr renamed gpt_oss_names[] = {{"ffn_gate_inp", "mlp.router"}};
 constexpr renamed phi_names[] = {{"ffn_up", "mlp.gate_up_proj"}};
 
@@ -177,6 +183,7 @@ std::string hf_source::name_of(std::string_view gguf_name) const {
   else if (config_.arch == model_arch::phi3) found = find_name(phi_names, part);
   else if (config_.arch == model_arch::gpt_oss) found = find_name(gpt_oss_names, part);
   else if (config_.arch == model_arch::deepseek2) found = find_name(deepseek_names, part);
+  else if (config_.arch == model_arch::qwen2moe) found = find_name(qwen2_moe_names, part);
   else if (mixtral && part == "ffn_gate_inp") found = "block_sparse_moe.gate";
   if (found.empty()) found = find_name(usual_names, part);
   return found.empty() ? std::string{} : layer + std::string(found) + std::string(kind);

@@ -16,7 +16,7 @@
 
 namespace mooncaf {
 
-/// A file's bytes and who keeps them.
+/// A file's bytes and their owner.
 struct owned_bytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
@@ -40,7 +40,7 @@ folder_reader map_files_of(std::string folder) {
   };
 }
 
-/// Keeps the files' bytes alive, and those of the matrices that it unpacked when they were asked for.
+/// Owns the files' bytes, and the matrices that it unpacked when they were first asked for.
 class hf_source final : public model_source {
  public:
   /// Reads the shape and the directories of all safetensors files.
@@ -67,7 +67,7 @@ class hf_source final : public model_source {
   std::vector<std::shared_ptr<const void>> owners_;
   std::vector<safetensors_file> files_;
   hf_packing packing_;
-  mutable std::mutex unpacking_;                                       ///< guards what follows
+  mutable std::mutex unpacking_;                                       ///< guards `unpacked_`
   mutable std::unordered_map<std::string, unpacked_matrix> unpacked_;  ///< by module, once it was asked for
   std::string prefix_;  ///< of the language model's tensors, such as "model."
 };

@@ -1,5 +1,5 @@
 // Latent attention (DeepSeek): the context is never expanded to keys and values per head. A head's query is
-// brought to where the latents are, all heads attend over the same rows, and what they gathered becomes
+// brought to where the latents are, all heads attend over the same rows, and the sums of latents become
 // values in the end.
 
 #include <array>
@@ -10,7 +10,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Of the norms of latents and of what queries are made of, whatever the file says of the others.
+/// Of the norms of latents and of the rows that queries are made of; the file's number is for other norms.
 constexpr float latent_eps = 1e-6f;
 
 /// Columns [first, first + count) of each row.
@@ -29,10 +29,10 @@ tensor heads_of(tensor t, std::size_t heads) noexcept {
 /// Queries of all heads from the normalised input `h`, not rotated yet.
 void model_runner::latent_queries(const layer_weights& w, tensor h) {
   const auto& c = model_->config();
-  const auto queries = view(at_.heads, h.rows, std::size_t{c.n_heads} * c.latent.query_dim());
+  const auto queries = scratch_->heads(h.rows, std::size_t{c.n_heads} * c.latent.query_dim());
   auto from = h;
   if (w.latent.query_a) {
-    from = view(at_.q, h.rows, c.latent.query_rank);
+    from = scratch_->q(h.rows, c.latent.query_rank);
     const std::array narrow{linear_job{w.latent.query_a.get(), nullptr, from}};
     queue_->linear(h, narrow);
     queue_->rms_norm(from, w.latent.query_gain, latent_eps, from);
@@ -46,7 +46,7 @@ void model_runner::finish_latents(const layer_weights& w, tensor k) {
   const auto& c = model_->config();
   const auto latents = columns_of(k, 0, c.latent.rank);
   queue_->rms_norm(latents, w.latent.latent_gain, latent_eps, latents);
-  queue_->rope(columns_of(k, c.latent.rank, c.latent.rope_dim), 1, c.latent.rope_dim, positions_,
+  queue_->rope(columns_of(k, c.latent.rank, c.latent.rope_dim), 1, c.latent.rope_dim, plan_.positions,
                {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
 }
 
@@ -57,8 +57,8 @@ void model_runner::attend_latents(std::uint32_t layer, std::span<const attention
   const auto& l = c.latent;
   const auto& w = model_->layer(layer);
   const auto rows = projected.rows;
-  const auto raw = view(at_.heads, rows, std::size_t{c.n_heads} * l.query_dim());
-  const auto q = view(at_.q, rows, c.q_dim());
+  const auto raw = scratch_->heads(rows, std::size_t{c.n_heads} * l.query_dim());
+  const auto q = scratch_->q(rows, c.q_dim());
   queue_->rope(columns_of(raw, l.plain_dim, raw.cols - l.plain_dim), c.n_heads, l.query_dim(), positions,
                {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
   for (std::size_t head = 0; head < c.n_heads; ++head) {
@@ -67,12 +67,12 @@ void model_runner::attend_latents(std::uint32_t layer, std::span<const attention
     queue_->linear(columns_of(raw, head * l.query_dim(), l.plain_dim), job);
   }
   queue_->gather(columns_of(heads_of(raw, c.n_heads), l.plain_dim, l.rope_dim),
-                 std::span{each_head_}.first(rows * c.n_heads),
+                 std::span{scratch_->every_head}.first(rows * c.n_heads),
                  columns_of(heads_of(q, c.n_heads), l.rank, l.rope_dim));
-  // What is gathered of the rotated part, behind each head's latents, is left where it is.
-  const auto attended = view(at_.h, rows, c.q_dim());
+  // Sums of the rotated part, behind each head's latents, mean nothing and are not read.
+  const auto attended = scratch_->h(rows, c.q_dim());
   queue_->paged_attention(options_.layout, layer, {c.n_heads, c.score_scale()}, q, seqs, attended);
-  const auto values = view(at_.heads, rows, std::size_t{c.n_heads} * l.value_dim);
+  const auto values = scratch_->heads(rows, std::size_t{c.n_heads} * l.value_dim);
   for (std::size_t head = 0; head < c.n_heads; ++head) {
     const std::array job{linear_job{w.latent.latent_to_value[head].get(), nullptr,
                                     columns_of(values, head * l.value_dim, l.value_dim)}};

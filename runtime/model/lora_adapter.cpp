@@ -20,7 +20,7 @@ constexpr const char* config_file = "adapter_config.json";
 constexpr const char* weights_file = "adapter_model.safetensors";
 constexpr std::uint64_t rank_max = 1024;
 
-/// A part of a module of the file: its rows [first, first + rows) are those of a matrix of ours.
+/// Rows [first, first + rows) of a module of the file, which are a matrix of `model`'s layers.
 struct site_part {
   lora_site site;
   std::size_t rows;
@@ -32,6 +32,7 @@ bool is_offered(model_arch arch) {
     case model_arch::llama:
     case model_arch::qwen2:
     case model_arch::qwen3:
+    case model_arch::qwen2moe:
     case model_arch::qwen3moe:
     case model_arch::gemma2:
     case model_arch::gemma3:
@@ -95,6 +96,8 @@ class lora_reader {
     return fail(ec::unsupported, label_ + ": " + what + " is not offered");
   }
 
+  /// Reads adapter_config.json. Fields that change the arithmetic in other ways than rank and scale are
+  /// refused.
   result<void> settings(std::string_view text) {
     const auto label = label_ + "/" + config_file;
     const auto file = parse_json_object(text, label);
@@ -129,7 +132,7 @@ class lora_reader {
     return {};
   }
 
-  /// What a module of a file is of ours; empty: nothing.
+  /// The matrices that a module of the file stands for; empty: none.
   std::vector<site_part> parts_of(std::string_view module) const {
     const std::size_t q = config_.q_dim(), kv = config_.kv_dim(), wide = config_.ffn_dim;
     const bool fused = config_.arch == model_arch::phi3, dense = config_.n_experts == 0;
@@ -151,6 +154,8 @@ class lora_reader {
     return site == lora_site::down ? config_.ffn_dim : config_.dim;
   }
 
+  /// Loads one factor of a pair, whose other factor must be in the file, too. A module that is fused in the
+  /// file becomes several sites.
   result<void> tensor(const safetensors_tensor& t, const safetensors_file& file) {
     const auto name = "tensor '" + t.name.substr(0, 200) + "'";
     const auto place = place_of(t.name);

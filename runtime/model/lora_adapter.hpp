@@ -1,5 +1,5 @@
 #pragma once
-// A low-rank adapter of a model, as PEFT keeps it: what a few matrices of each layer differ by.
+// A low-rank adapter of a model, as PEFT keeps it: the change of some matrices of each layer.
 
 #include <array>
 #include <cstddef>
@@ -42,7 +42,7 @@ class lora_adapter {
   }
   float scale() const noexcept { return scale_; }
   std::uint32_t rank() const noexcept { return rank_; }
-  /// Of all bytes that decide what it computes.
+  /// Hash of all bytes that decide the adapter's results.
   hash128 fingerprint() const noexcept { return fingerprint_; }
 
  private:

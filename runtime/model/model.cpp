@@ -20,7 +20,7 @@ model::~model() = default;
 
 namespace {
 
-/// Which rows of a tensor are meant: those from `first` on, of `of`; 0: it has no others.
+/// A matrix may be some rows of a tensor: the rows from `first` on, of `of` rows; 0: of the whole tensor.
 struct part_of {
   std::size_t first = 0;
   std::size_t of = 0;
@@ -28,7 +28,7 @@ struct part_of {
 
 constexpr std::size_t samples = 8, sample_bytes = 128;  ///< of a tensor, for its model's identity
 
-/// Canonical bytes of everything that decides what a KV block holds.
+/// Canonical bytes of everything that decides the contents of KV blocks.
 class identity {
  public:
   template <class T>
@@ -52,7 +52,8 @@ class identity {
     if (c.arch > model_arch::qwen3 || !c.windows.empty() || c.n_experts != 0) add_family(c);
     if (c.latent.rank != 0 || c.ffn_biases) add_newer(c);
   }
-  /// What came with latent attention and gpt-oss; apart, so that keys of older families stay what they are.
+  /// Fields that came with latent attention and gpt-oss; apart, so that the keys of older families do not
+  /// change.
   void add_newer(const model_config& c) {
     const auto& l = c.latent;
     for (const auto n : {l.rank, l.query_rank, l.plain_dim, l.rope_dim, l.value_dim, c.dense_layers,
@@ -61,7 +62,7 @@ class identity {
       add(n);
     for (const float f : {c.routing.scale, c.glu_limit}) add(f);
   }
-  /// What other families add to Llama's layer.
+  /// Fields by which other families differ from Llama.
   void add_family(const model_config& c) {
     for (const auto w : c.windows) add(w);
     for (const float f : c.local_inv_freq) add(f);
@@ -93,8 +94,8 @@ class identity {
   std::vector<std::byte> bytes_;
 };
 
-/// What is taken of a made-up tensor instead, whole blocks from its beginning: whoever only identifies a
-/// dummy makes no more of it.
+/// Bytes that a made-up tensor is identified by, whole blocks from its beginning: a process that only
+/// identifies a dummy need not make the rest.
 std::size_t dummy_sample_bytes(ggml_type type) noexcept {
   return samples * sample_bytes / block_bytes(type) * block_bytes(type);
 }
@@ -124,7 +125,7 @@ float plain_element(const source_tensor& t, std::size_t i) noexcept {
 }  // namespace
 
 /// Walks the tensors of a model in one fixed order, so that file order plays no part in the fingerprint.
-/// Without a device it reads what the fingerprint needs, and the model that it makes has no weights.
+/// Without a device it reads only the bytes of the fingerprint, and the model that it makes has no weights.
 class model_builder {
  public:
   model_builder(device* dev, const model_config& config) : device_(dev), model_(new model) {
@@ -172,10 +173,12 @@ class model_builder {
     feed_forward(w, p, model_->config_.has_experts(i));
   }
 
+  /// Attention over keys and values, of all families but DeepSeek.
   void attention(layer_weights& w, const std::string& p) {
     const auto& c = model_->config_;
     // A dummy has biases where its architecture has them; a file where it brings them.
-    const bool always = c.arch == model_arch::qwen2 || c.arch == model_arch::gpt_oss;
+    const bool always =
+        c.arch == model_arch::qwen2 || c.arch == model_arch::qwen2moe || c.arch == model_arch::gpt_oss;
     const bool bias = source_ != nullptr || always;
     const bool fused = c.arch == model_arch::phi3;
     const auto rows = c.q_dim() + 2 * c.kv_dim();
@@ -222,8 +225,8 @@ class model_builder {
     matrix(w.attention_out, p + "attn_output.weight", c.dim, std::size_t{c.n_heads} * l.value_dim);
   }
 
-  /// Files hold what makes each head's keys out of a latent, and then its values. The first is wanted the
-  /// other way round: queries go to the latents.
+  /// Files hold for each head the matrix that makes keys out of a latent, then the one that makes values. The
+  /// first is turned round: queries go to the latents.
   void heads_of(latent_weights& w, const std::string& name) {
     const auto& c = model_->config_;
     const auto& l = c.latent;
@@ -242,13 +245,14 @@ class model_builder {
     }
   }
 
+  /// The order of tensors is part of the fingerprint: new ones go behind the others of their branch.
   void feed_forward(layer_weights& w, const std::string& p, bool mixture) {
     const auto& c = model_->config_;
     vector(w.ffn_gain, p + "ffn_norm.weight", c.dim, true);
     w.ffn.resize(mixture ? c.n_experts : 1);
     const auto width = c.n_experts != 0 && !mixture ? c.dense_ffn_dim : c.ffn_dim;
     if (mixture) {
-      matrix(w.router, p + "ffn_gate_inp.weight", c.n_experts, c.dim);
+      router(w.router, p + "ffn_gate_inp.weight", c.n_experts);
       if (c.ffn_biases) vector(w.router_bias, p + "ffn_gate_inp.bias", c.n_experts, true);
       if (c.routing.sigmoid) choice_bias(w, p + "exp_probs_b.bias");
       for (std::uint32_t e = 0; e < c.n_experts && !error_; ++e) expert(w.ffn[e], p, e);
@@ -256,6 +260,7 @@ class model_builder {
         matrix(w.shared.gate, p + "ffn_gate_shexp.weight", c.shared_ffn_dim, c.dim);
         matrix(w.shared.up, p + "ffn_up_shexp.weight", c.shared_ffn_dim, c.dim);
         matrix(w.shared.down, p + "ffn_down_shexp.weight", c.dim, c.shared_ffn_dim);
+        if (c.shared_gated) router(w.shared_router, p + "ffn_gate_inp_shexp.weight", 1);
       }
     } else if (c.arch == model_arch::phi3) {
       matrix(w.ffn[0].gate, p + "ffn_up.weight", c.ffn_dim, c.dim, {0, 2 * c.ffn_dim});
@@ -265,6 +270,11 @@ class model_builder {
       matrix(w.ffn[0].gate, p + "ffn_gate.weight", width, c.dim);
       matrix(w.ffn[0].up, p + "ffn_up.weight", width, c.dim);
       matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, width);
+      if (c.ffn_biases) {
+        vector(w.ffn[0].gate_bias, p + "ffn_gate.bias", width, true);
+        vector(w.ffn[0].up_bias, p + "ffn_up.bias", width, true);
+        vector(w.ffn[0].down_bias, p + "ffn_down.bias", c.dim, true);
+      }
     }
     if (c.post_norms) vector(w.ffn_post_gain, p + "post_ffw_norm.weight", c.dim, true);
   }
@@ -286,6 +296,14 @@ class model_builder {
     vector(w.gate_bias, p + "ffn_gate" + number, c.ffn_dim, true);
     vector(w.up_bias, p + "ffn_up" + number, c.ffn_dim, true);
     vector(w.down_bias, p + "ffn_down" + number, c.dim, true);
+  }
+
+  /// The product that decides where a token goes is one of f32 numbers, however the file stores them.
+  void router(std::unique_ptr<weight>& into, const std::string& name, std::size_t rows) {
+    const auto t = tensor_of(name, rows, model_->config_.dim);
+    if (!t) return;
+    identify(name, *t);
+    if (device_ != nullptr) load(into, name, as_f32(*t));
   }
 
   /// Read by the host, where experts are chosen.
@@ -386,8 +404,8 @@ class model_builder {
     return t;
   }
 
-  /// Layers share the bytes of a dummy tensor: devices bring weights into a form of their own, so that what
-  /// is kept here would only double the memory. One layer's worth is little.
+  /// All layers share the bytes of a dummy tensor: devices bring weights into a form of their own, so that
+  /// bytes of each layer would only double the memory.
   std::optional<source_tensor> make_up(const std::string& name, ggml_type type, std::size_t rows,
                                        std::size_t cols) {
     const auto kind = name.starts_with("blk.") ? name.substr(name.find('.', 4)) : name;

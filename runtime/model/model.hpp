@@ -23,14 +23,14 @@ struct ffn_weights {
   const float* down_bias = nullptr;
 };
 
-/// What latent attention has beside or instead of a layer's other matrices: `layer_weights::k` makes rows of
-/// KV, [head_dim, dim], `q` queries, [n_heads · query_dim, query_rank or dim], and there is no `v`.
+/// Matrices of latent attention beside a layer's others: `layer_weights::k` makes rows of KV, [head_dim,
+/// dim], `q` makes queries, [n_heads · query_dim, query_rank or dim], and there is no `v`.
 struct latent_weights {
   std::unique_ptr<weight> query_a;     ///< [query_rank, dim]; null without a query_rank
   const float* query_gain = nullptr;   ///< [query_rank]
   const float* latent_gain = nullptr;  ///< [rank]
-  /// Of each head: [rank, plain_dim], from the plain part of a query to what it asks of a latent; and
-  /// [value_dim, rank], from attended latents to values.
+  /// For each head: [rank, plain_dim] turns the plain part of a query into a query of latents, and
+  /// [value_dim, rank] turns attended latents into values.
   std::vector<std::unique_ptr<weight>> query_to_latent, latent_to_value;
 };
 
@@ -51,17 +51,18 @@ struct layer_weights {
   const float* attention_post_gain = nullptr;  ///< [dim], with `model_config::post_norms`
   const float* ffn_gain = nullptr;             ///< [dim]
   const float* ffn_post_gain = nullptr;        ///< [dim], with `model_config::post_norms`
-  std::unique_ptr<weight> router;              ///< [n_experts, dim], in a mixture
+  std::unique_ptr<weight> router;              ///< [n_experts, dim] in f32, in a mixture
   const float* router_bias = nullptr;          ///< [n_experts], of its scores
   std::vector<float> choice_bias;              ///< [n_experts] or none: see `expert_choice`; on the host
   std::vector<ffn_weights> ffn;                ///< one, or [n_experts]
   ffn_weights shared;                          ///< beside the experts, with `model_config::shared_ffn_dim`
+  std::unique_ptr<weight> shared_router;       ///< [1, dim] in f32, with `model_config::shared_gated`
 };
 
-/// What a process has to know of the model that its cluster serves, whether it computes or not.
+/// The served model as every process of its cluster knows it, computing or not.
 struct model_identity {
   model_config config;
-  hash128 fingerprint;  ///< `model::fingerprint` of whoever loads it
+  hash128 fingerprint;  ///< `model::fingerprint` wherever it is loaded
 };
 
 /// Immutable after loading, so any thread may read it. The device must outlive it.

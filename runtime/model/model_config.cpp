@@ -17,6 +17,8 @@ std::string_view to_string(model_arch arch) noexcept {
       return "qwen2";
     case model_arch::qwen3:
       return "qwen3";
+    case model_arch::qwen2moe:
+      return "qwen2moe";
     case model_arch::qwen3moe:
       return "qwen3moe";
     case model_arch::gemma2:
@@ -79,7 +81,7 @@ class shape_reader {
     auto value =
         fallback ? file_.unsigned_integer(prefix_ + key, *fallback) : file_.unsigned_integer(prefix_ + key);
     if (!value) {
-      // A key that the shape cannot do without makes the file unusable, whatever the accessor called it.
+      // The accessor's code may be another, but without a required key the file is unusable.
       note({ec::corrupt, std::move(value.error().detail)});
       return static_cast<std::uint32_t>(low);
     }
@@ -132,8 +134,8 @@ result<model_arch> arch_of(const gguf_file& file) {
   auto name = file.text("general.architecture");
   if (!name) return fail(ec::corrupt, std::move(name.error().detail));
   std::string known;
-  for (const auto arch : {model_arch::llama, model_arch::qwen2, model_arch::qwen3, model_arch::qwen3moe,
-                          model_arch::gemma2, model_arch::gemma3, model_arch::phi3}) {
+  for (const auto arch : {model_arch::llama, model_arch::qwen2, model_arch::qwen2moe, model_arch::qwen3,
+                          model_arch::qwen3moe, model_arch::gemma2, model_arch::gemma3, model_arch::phi3}) {
     if (*name == to_string(arch)) return arch;
     known += (known.empty() ? "" : ", ") + std::string(to_string(arch));
   }
@@ -141,7 +143,7 @@ result<model_arch> arch_of(const gguf_file& file) {
                                    "' is not offered; " + known + " are");
 }
 
-/// The vocabulary is what the embedding has rows for: some files pad it beyond the token list.
+/// The embedding's rows are the vocabulary: some files pad it beyond the token list.
 result<std::uint32_t> vocab_of(const gguf_file& file, std::uint32_t dim) {
   const auto* table = file.tensor("token_embd.weight");
   if (table == nullptr) return fail(ec::corrupt, file.name() + ": tensor 'token_embd.weight' is missing");
@@ -152,22 +154,29 @@ result<std::uint32_t> vocab_of(const gguf_file& file, std::uint32_t dim) {
   return static_cast<std::uint32_t>(table->rows());
 }
 
+bool is_qwen_mixture(model_arch arch) { return arch == model_arch::qwen2moe || arch == model_arch::qwen3moe; }
+
 /// A mixture's experts; `ffn_dim` becomes that of one of them.
 void read_experts(shape_reader& read, model_config& c) {
   c.n_experts = read.integer("expert_count", 0, 1 << 12, 0);
   if (c.n_experts == 0) {
-    read.require(c.arch != model_arch::qwen3moe, ec::corrupt, "metadata 'qwen3moe.expert_count' is missing");
+    read.require(!is_qwen_mixture(c.arch), ec::corrupt,
+                 "metadata '" + std::string(to_string(c.arch)) + ".expert_count' is missing");
     return;
   }
-  read.require(c.arch == model_arch::llama || c.arch == model_arch::qwen3moe, ec::unsupported,
-               "experts are offered in the architectures llama and qwen3moe");
+  read.require(c.arch == model_arch::llama || is_qwen_mixture(c.arch), ec::unsupported,
+               "experts are offered in the architectures llama, qwen2moe and qwen3moe");
   c.experts_per_token = read.integer("expert_used_count", 1, c.n_experts);
   c.ffn_dim = read.integer("expert_feed_forward_length", 1, 1 << 20, c.ffn_dim);
+  if (c.arch != model_arch::qwen2moe) return;
+  c.normalise_experts = false;
+  c.shared_gated = true;
+  c.shared_ffn_dim = read.integer("expert_shared_feed_forward_length", 1, 1 << 20);
 }
 
 /// Which layers see a window: all of them, or by the family's pattern.
 void read_windows(shape_reader& read, model_config& c) {
-  if (c.arch == model_arch::qwen2 || c.arch == model_arch::qwen3 || c.arch == model_arch::qwen3moe) return;
+  if (c.arch == model_arch::qwen2 || c.arch == model_arch::qwen3 || is_qwen_mixture(c.arch)) return;
   const auto window =
       read.integer("attention.sliding_window", 0, 1 << 28, c.arch == model_arch::gemma2 ? 4096 : 0);
   if (window == 0) return;
@@ -183,7 +192,7 @@ void read_windows(shape_reader& read, model_config& c) {
 void read_gemma(shape_reader& read, model_config& c) {
   c.gelu = c.post_norms = true;
   c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.dim)));
-  // Files do not say what scores are divided by. It is the size of a head but in the largest model of each
+  // Files do not hold the divisor of scores. It is the size of a head but in the largest model of each
   // generation, which its number of layers gives away.
   const bool largest = c.n_layers == (c.arch == model_arch::gemma2 ? 46u : 62u);
   c.attention_scale = 1 / std::sqrt(static_cast<float>(largest ? c.dim / c.n_heads : c.head_dim));
@@ -197,6 +206,8 @@ void read_gemma(shape_reader& read, model_config& c) {
 
 }  // namespace
 
+// Tensors decide where keys are silent: files do not say whether they have norms of queries, biases or an
+// output matrix.
 result<model_config> config_from_gguf(const gguf_file& file) {
   if (const auto parts = file.unsigned_integer("split.count", 0); parts.value_or(0) > 1)
     return fail(ec::unsupported, file.name() + ": is one of " + std::to_string(*parts) +
@@ -220,6 +231,7 @@ result<model_config> config_from_gguf(const gguf_file& file) {
       c.arch != model_arch::llama;  // converters permute Llama's q and k rows so that pairs are neighbours
   c.qk_norm = file.tensor("blk.0.attn_q_norm.weight") != nullptr;
   c.tied_embeddings = file.tensor("output.weight") == nullptr;
+  c.ffn_biases = c.arch == model_arch::llama && file.tensor("blk.0.ffn_gate.bias") != nullptr;
   read_experts(read, c);
   read_windows(read, c);
   if (c.arch == model_arch::gemma2 || c.arch == model_arch::gemma3) read_gemma(read, c);

@@ -26,17 +26,18 @@ enum class model_arch : std::uint8_t {
   phi3 = 7,
   deepseek2 = 8,
   gpt_oss = 9,
+  qwen2moe = 10,
 };
 
 std::string_view to_string(model_arch arch) noexcept;
 
-/// Latent attention (DeepSeek): what a head's keys and values are made of is kept instead of them, once for
-/// all heads. A row of KV is the latent, then the rotated part of the keys.
+/// Latent attention (DeepSeek): KV holds one latent for all heads, from which each head's keys and values
+/// would be made. A row of KV is the latent, then the rotated part of the keys.
 struct latent_shape {
   std::uint32_t rank = 0;        ///< of the latent; 0: the model has none
-  std::uint32_t query_rank = 0;  ///< queries are made of so many numbers; 0: of the residual stream itself
-  std::uint32_t plain_dim = 0;   ///< of a head's query and key: the part that is not rotated
-  std::uint32_t rope_dim = 0;    ///< and the part that is
+  std::uint32_t query_rank = 0;  ///< of the row that queries are made of; 0: of the residual stream itself
+  std::uint32_t plain_dim = 0;   ///< of the part of a head's query and key that is not rotated
+  std::uint32_t rope_dim = 0;    ///< of the part that is rotated
   std::uint32_t value_dim = 0;   ///< of a head's value
 
   std::uint32_t query_dim() const noexcept { return plain_dim + rope_dim; }
@@ -45,11 +46,11 @@ struct latent_shape {
 
 /// How experts are chosen, beyond their number.
 struct expert_routing {
-  bool sigmoid = false;      ///< of each score for itself; else softmax over all of them
-  float scale = 1;           ///< of the weights in the end
-  std::uint32_t groups = 1;  ///< of neighbouring experts: only those of the best groups are chosen among
+  bool sigmoid = false;      ///< each score becomes its sigmoid; else softmax over all scores
+  float scale = 1;           ///< factor on the weights of the chosen experts
+  std::uint32_t groups = 1;  ///< of neighbouring experts; only experts of the best groups are chosen
   std::uint32_t best_groups = 1;
-  bool group_of_two = false;  ///< a group is as good as its best two together; else as its best
+  bool group_of_two = false;  ///< a group is worth the sum of its best two experts; else its best one
 
   friend bool operator==(const expert_routing&, const expert_routing&) = default;
 };
@@ -68,7 +69,7 @@ struct model_config {
   std::uint32_t context_length = 0;
   float rms_eps = 1e-5f;
 
-  bool rope_neox = false;  ///< pairs (i, i + d/2), d being what is rotated; else (2i, 2i + 1)
+  bool rope_neox = false;  ///< pairs (i, i + d/2) of the d rotated dimensions; else (2i, 2i + 1)
   /// [d / 2], scaling folded in; d is head_dim, or less where only the beginning of a head is rotated.
   std::vector<float> rope_inv_freq;
   std::vector<float> local_inv_freq;  ///< of layers with a window, where theirs differ (Gemma 3); else empty
@@ -87,14 +88,15 @@ struct model_config {
   bool sinks = false;  ///< each head has a score that joins its softmax and has no value (gpt-oss)
 
   std::uint32_t n_experts = 0;          ///< of a feed-forward part; 0: it is dense
-  std::uint32_t experts_per_token = 0;  ///< those with the best scores
-  bool normalise_experts = true;        ///< the weights of those sum to 1
+  std::uint32_t experts_per_token = 0;  ///< the experts with the best scores
+  bool normalise_experts = true;        ///< the weights of a token's experts sum to 1
   expert_routing routing;
-  std::uint32_t dense_layers = 0;    ///< the first so many have no experts
-  std::uint32_t dense_ffn_dim = 0;   ///< and a feed-forward part of this width
-  std::uint32_t shared_ffn_dim = 0;  ///< of a part beside the experts, for every token; 0: none
-  bool ffn_biases = false;           ///< of the router and of experts
-  float glu_limit = 0;               ///< experts gate as `clamped_swiglu` does, within this; 0: they do not
+  std::uint32_t dense_layers = 0;    ///< so many layers, the first ones, have no experts
+  std::uint32_t dense_ffn_dim = 0;   ///< width of the feed-forward part of dense layers
+  std::uint32_t shared_ffn_dim = 0;  ///< width of a part beside the experts, for every token; 0: none
+  bool shared_gated = false;         ///< the shared part is weighted by the sigmoid of a score (Qwen2)
+  bool ffn_biases = false;           ///< of feed-forward parts and routers (gpt-oss, some Llamas)
+  float glu_limit = 0;               ///< limit of `clamped_swiglu`, by which experts gate; 0: they do not
 
   bool qk_norm = false;          ///< RMS norm over each head of q and k before rope
   bool tied_embeddings = false;  ///< the output matrix is the embedding
@@ -106,7 +108,7 @@ struct model_config {
   bool has_experts(std::uint32_t layer) const noexcept { return n_experts != 0 && layer >= dense_layers; }
   /// Width of the widest feed-forward part.
   std::uint32_t widest_ffn() const noexcept { return std::max({ffn_dim, dense_ffn_dim, shared_ffn_dim}); }
-  /// What scores are multiplied with before the softmax.
+  /// Factor on scores before the softmax.
   float score_scale() const noexcept;
   std::uint32_t window(std::uint32_t layer) const noexcept { return windows.empty() ? 0 : windows[layer]; }
   /// Rotary frequencies of a layer.

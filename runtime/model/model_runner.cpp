@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -11,11 +11,6 @@
 namespace mooncaf {
 
 namespace {
-
-// The feed-forward part works on this many tokens at a time: its activations are several times wider than the
-// rest, and a tile of them stays in the cache between its three products. Rows are independent, so nothing
-// else changes.
-constexpr std::size_t ffn_tile_tokens = 512;
 
 tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
   return {t.row(begin), count, t.cols, t.stride};
@@ -32,6 +27,7 @@ void let_readers_go(std::span<const batch_item> items) {
 
 model_runner::~model_runner() = default;
 
+// All that can be refused is refused before the first allocation on the device.
 result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const model> m, device& dev,
                                                          const runner_options& options) {
   const auto& c = m->config();
@@ -54,37 +50,10 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
 
-  const std::size_t tokens = options.max_batch_tokens;
-  const std::size_t wide = std::max({c.dim, c.q_dim(), c.latent.query_rank});
-  const std::size_t tile = std::min(tokens, ffn_tile_tokens);
-  std::size_t total = 0;
-  const auto take = [&total](std::size_t floats) {
-    constexpr std::size_t line = 16;  // floats of a cache line
-    return std::exchange(total, total + (floats + line - 1) / line * line);
-  };
-  r->at_.x = take(tokens * c.dim);
-  r->at_.h = take(tokens * wide);
-  r->at_.q = take(tokens * wide);
-  r->at_.k = take(tokens * c.kv_dim());
-  r->at_.v = take(c.latent.rank == 0 ? tokens * c.kv_dim() : 0);
-  if (const auto& l = c.latent; l.rank != 0) {
-    r->at_.heads = take(tokens * c.n_heads * std::max(l.query_dim(), l.value_dim));
-    r->each_head_.resize(tokens * c.n_heads);
-    std::iota(r->each_head_.begin(), r->each_head_.end(), 0u);
-  }
-  r->at_.gate = take(tile * c.widest_ffn());
-  r->at_.up = take(tile * c.widest_ffn());
-  if (c.n_experts != 0) {
-    r->at_.picked = take(tile * c.dim);
-    r->at_.scores = take(tile * c.n_experts);
-    r->scores_.resize(tile * c.n_experts);
-    r->experts_.reserve(tile, c.n_experts, c.experts_per_token);
-  }
-  r->at_.last = take(std::size_t{options.max_logit_rows} * c.dim);
-  r->at_.logits = r->logits_in_place_ ? total : take(std::size_t{options.max_logit_rows} * c.vocab_size);
-  auto memory = dev.allocate(total * sizeof(float));
-  if (!memory) return fail(std::move(memory.error()));
-  r->memory_ = std::move(*memory);
+  auto scratch =
+      pass_scratch::make(dev, c, {options.max_batch_tokens, options.max_logit_rows, !r->logits_in_place_});
+  if (!scratch) return fail(std::move(scratch.error()));
+  r->scratch_ = std::move(*scratch);
   r->queue_ = dev.make_queue(options.priority);
   r->collector_ = dynamic_cast<work_collector*>(r->queue_.get());
   if (options.lora_rank != 0) {
@@ -97,19 +66,11 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
     r->written_.resize(c.n_layers);
   }
 
-  r->tokens_.reserve(tokens);
-  r->positions_.reserve(tokens);
-  r->seqs_.reserve(tokens);
-  r->last_rows_.reserve(options.max_logit_rows);
-  r->last_positions_.reserve(options.max_logit_rows);
-  r->last_seqs_.reserve(options.max_logit_rows);
+  r->plan_.reserve(options.max_batch_tokens, options.max_logit_rows);
   return r;
 }
 
-tensor model_runner::view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept {
-  return {memory_->data() + offset, rows, cols, cols};
-}
-
+// Everything is checked before the first write: a refused batch leaves the blocks of its items as they were.
 result<void> model_runner::check(std::span<const batch_item> items, std::span<float> logits) const {
   const auto& c = model_->config();
   std::size_t tokens = 0, wanted = 0, rows = 0;
@@ -150,45 +111,6 @@ result<void> model_runner::check(std::span<const batch_item> items, std::span<fl
   return {};
 }
 
-/// The blocks of an item where the device computes; `blocks_` has room for those of all items.
-std::span<const device_bytes> model_runner::blocks_of(std::span<const batch_item> items, std::size_t item) {
-  if (mirror_) return mirror_->blocks(item);
-  const auto end = items[item].start + items[item].tokens.size();
-  const auto first = blocks_.size();
-  for (auto* block : items[item].blocks.first(options_.layout.blocks_for(end))) blocks_.push_back({block});
-  return std::span{blocks_}.subspan(first);
-}
-
-void model_runner::plan(std::span<const batch_item> items) {
-  items_ = items;
-  blocks_.clear();
-  std::size_t blocks = 0;
-  for (const auto& item : items) blocks += item.blocks.size();
-  blocks_.reserve(mirror_ ? 0 : blocks);
-  tokens_.clear();
-  positions_.clear();
-  seqs_.clear();
-  last_rows_.clear();
-  last_positions_.clear();
-  last_seqs_.clear();
-  every_row_ = false;
-  if (lora_) lora_->plan(items);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const auto& item = items[i];
-    every_row_ |= item.each_row || item.each_hidden;
-    const auto begin = static_cast<std::uint32_t>(tokens_.size());
-    const auto count = static_cast<std::uint32_t>(item.tokens.size());
-    const auto own = blocks_of(items, i);
-    tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
-    for (std::uint32_t t = 0; t < count; ++t) positions_.push_back(static_cast<std::int32_t>(item.start + t));
-    seqs_.push_back({begin, count, item.start + count, own});
-    if (!item.needs_logits()) continue;
-    last_seqs_.push_back({static_cast<std::uint32_t>(last_rows_.size()), 1, item.start + count, own});
-    last_rows_.push_back(begin + count - 1);
-    last_positions_.push_back(static_cast<std::int32_t>(item.start + count - 1));
-  }
-}
-
 result<void> model_runner::forward(std::span<const batch_item> items, std::span<float> logits,
                                    const layer_done_fn& done, const std::atomic<bool>* cancel,
                                    const before_layer_fn& before) {
@@ -197,7 +119,7 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
   try {
     return mirrored(items, logits, done, cancel, before);
   } catch (const device_failure&) {
-    // What the device can still do may write to the host's blocks; and others wait for its own.
+    // A failed device may still write to the host's blocks, and other runners wait for the device's blocks.
     try {
       queue_->synchronize();
     } catch (const device_failure&) {
@@ -234,13 +156,15 @@ result<void> model_runner::mirrored(std::span<const batch_item> items, std::span
 result<void> model_runner::pass(std::span<const batch_item> items, std::span<float> logits,
                                 const layer_done_fn& done, const std::atomic<bool>* cancel,
                                 const before_layer_fn& before) {
-  plan(items);
-  step_ = collector_ != nullptr && mirror_ && !done && !cancel && !before && tokens_.size() == items.size();
+  plan_.begin(items, options_.layout.block_tokens, mirror_.get());
+  if (lora_) lora_->plan(items);
+  step_ =
+      collector_ != nullptr && mirror_ && !done && !cancel && !before && plan_.tokens.size() == items.size();
   auto computed = step_ ? (run_step(), result<void>{}) : run_layers(done, cancel, before);
   const device_turn turn(*queue_);
-  for (std::size_t i = 0; computed && every_row_ && i < items.size(); ++i)
-    if (items[i].each_row || items[i].each_hidden) show_rows(items[i], seqs_[i].q_begin);
-  if (computed && !last_rows_.empty()) write_logits(items, logits);
+  for (std::size_t i = 0; computed && plan_.every_row && i < items.size(); ++i)
+    if (items[i].each_row || items[i].each_hidden) show_rows(items[i], plan_.seqs[i].q_begin);
+  if (computed && !plan_.last_rows.empty()) write_logits(items, logits);
   if (computed && checks()) checksum_blocks(items);
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
@@ -284,12 +208,12 @@ void model_runner::run_step() {
 
 void model_runner::begin_tokens() {
   const auto& c = model_->config();
-  const auto x = view(at_.x, tokens_.size(), c.dim);
-  queue_->embed(model_->embedding(), tokens_, x);
+  const auto x = scratch_->x(plan_.tokens.size());
+  queue_->embed(model_->embedding(), plan_.tokens, x);
   if (c.embedding_scale != 1) queue_->scale(x, c.embedding_scale);
 }
 
-/// Before `layer` reads KV: what it reads is in the host's blocks, and will be in the device's.
+/// Waits until the prefix of `layer` is in the host's blocks, and has the queue wait until the device has it.
 result<void> model_runner::fetch_layer(std::uint32_t layer, const before_layer_fn& before) {
   if (layer == 0) told_ = 0;
   if (before)
@@ -301,7 +225,7 @@ result<void> model_runner::fetch_layer(std::uint32_t layer, const before_layer_f
   return {};
 }
 
-/// Calls `done` for those of the first `layers` that were written back since the last call.
+/// Calls `done` for each of the first `layers` that was written back since the last call.
 void model_runner::tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait) {
   for (; done && told_ < layers; ++told_) {
     if (wait) wait_for(mirror_->stored(told_));
@@ -310,10 +234,10 @@ void model_runner::tell_stored(std::uint32_t layers, const layer_done_fn& done, 
   }
 }
 
-/// Hands the items' KV of `layer` to those who take it from the device.
+/// Shows the items' KV of `layer` to their readers.
 void model_runner::tell_readers(std::uint32_t layer) {
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    const auto& item = items_[i];
+  for (std::size_t i = 0; i < plan_.items.size(); ++i) {
+    const auto& item = plan_.items[i];
     if (item.reader == nullptr) continue;
     wait_for(written_[layer]);
     item.reader->on_device(layer, item.start, static_cast<std::uint32_t>(item.tokens.size()),
@@ -321,25 +245,26 @@ void model_runner::tell_readers(std::uint32_t layer) {
   }
 }
 
+/// Computes a layer. Keys and values come first, so that KV can leave while attention and feed-forward go on.
 void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   const auto& c = model_->config();
   const auto& w = model_->layer(layer);
-  const std::size_t n = tokens_.size();
-  const auto x = view(at_.x, n, c.dim);
-  const auto h = view(at_.h, n, c.dim);
+  const std::size_t n = plan_.tokens.size();
+  const auto x = scratch_->x(n);
+  const auto h = scratch_->h(n, c.dim);
   // Behind the last layer's KV only the rows that become logits matter; a chunk in the middle of a prompt has
   // none.
-  const bool narrow = layer + 1 == c.n_layers && last_rows_.size() < n && !every_row_;
+  const bool narrow = layer + 1 == c.n_layers && plan_.last_rows.size() < n && !plan_.every_row;
   if (lora_) lora_->begin_layer(layer);
   queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
   if (c.latent.rank != 0) {
-    const std::array rows{linear_job{w.k.get(), nullptr, view(at_.k, n, c.kv_dim())}};
+    const std::array rows{linear_job{w.k.get(), nullptr, scratch_->k(n)}};
     queue_->linear(h, rows);
     if (!narrow) latent_queries(w, h);
   } else {
-    const std::array jobs{linear_job{w.k.get(), w.k_bias, view(at_.k, n, c.kv_dim())},
-                          linear_job{w.v.get(), w.v_bias, view(at_.v, n, c.kv_dim())},
-                          linear_job{w.q.get(), w.q_bias, view(at_.q, n, c.q_dim())}};
+    const std::array jobs{linear_job{w.k.get(), w.k_bias, scratch_->k(n)},
+                          linear_job{w.v.get(), w.v_bias, scratch_->v(n)},
+                          linear_job{w.q.get(), w.q_bias, scratch_->q(n, c.q_dim())}};
     queue_->linear(h, std::span{jobs}.first(narrow ? 2 : 3));
     adapt(lora_site::k, h, jobs[0].out);
     adapt(lora_site::v, h, jobs[1].out);
@@ -347,40 +272,40 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   }
   write_kv(layer, done);
   if (!narrow) {
-    const auto projected = view(at_.q, n, c.dim);
-    attend(layer, seqs_, positions_, projected);
+    const auto projected = scratch_->q(n, c.dim);
+    attend(layer, plan_.seqs, plan_.positions, projected);
     join(x, projected, w.attention_post_gain);
     feed_forward(w, x);
     return;
   }
-  if (last_rows_.empty()) return;
+  if (plan_.last_rows.empty()) return;
   if (lora_) lora_->narrow();
-  const auto last = view(at_.last, last_rows_.size(), c.dim);
-  const auto last_h = view(at_.h, last_rows_.size(), c.dim);
-  for (std::size_t i = 0; i < last_rows_.size(); ++i)
-    queue_->rms_norm(rows_of(x, last_rows_[i], 1), w.attention_gain, c.rms_eps, rows_of(last_h, i, 1));
-  const std::array query{linear_job{w.q.get(), w.q_bias, view(at_.q, last_rows_.size(), c.q_dim())}};
+  const auto last = scratch_->last(plan_.last_rows.size());
+  const auto last_h = scratch_->h(plan_.last_rows.size(), c.dim);
+  for (std::size_t i = 0; i < plan_.last_rows.size(); ++i)
+    queue_->rms_norm(rows_of(x, plan_.last_rows[i], 1), w.attention_gain, c.rms_eps, rows_of(last_h, i, 1));
+  const std::array query{linear_job{w.q.get(), w.q_bias, scratch_->q(plan_.last_rows.size(), c.q_dim())}};
   if (c.latent.rank != 0) latent_queries(w, last_h);
   else queue_->linear(last_h, query);
   adapt(lora_site::q, last_h, query[0].out);
-  attend(layer, last_seqs_, last_positions_, last);
+  attend(layer, plan_.last_seqs, plan_.last_positions, last);
   if (w.attention_post_gain != nullptr) queue_->rms_norm(last, w.attention_post_gain, c.rms_eps, last);
-  for (std::size_t i = 0; i < last_rows_.size(); ++i)
-    queue_->add(rows_of(last, i, 1), rows_of(x, last_rows_[i], 1));
+  for (std::size_t i = 0; i < plan_.last_rows.size(); ++i)
+    queue_->add(rows_of(last, i, 1), rows_of(x, plan_.last_rows[i], 1));
   feed_forward(w, last);
 }
 
 /// Finishes the keys of all tokens and writes them and the values into the blocks.
 void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   const auto& c = model_->config();
-  const auto k = view(at_.k, tokens_.size(), c.kv_dim());
+  const auto k = scratch_->k(plan_.tokens.size());
   if (c.qk_norm) queue_->rms_norm_heads(k, c.n_kv_heads, c.head_dim, model_->layer(layer).k_gain, c.rms_eps);
   if (c.latent.rank != 0) finish_latents(model_->layer(layer), k);
   else
-    queue_->rope(k, c.n_kv_heads, c.head_dim, positions_,
+    queue_->rope(k, c.n_kv_heads, c.head_dim, plan_.positions,
                  {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  queue_->kv_write(options_.layout, layer, k,
-                   c.latent.rank != 0 ? k : view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
+  queue_->kv_write(options_.layout, layer, k, c.latent.rank != 0 ? k : scratch_->v(plan_.tokens.size()),
+                   plan_.seqs);
   if (step_) return;
   if (mirror_) {
     written_[layer] = queue_->record();
@@ -397,10 +322,10 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
   const auto& c = model_->config();
   const auto& w = model_->layer(layer);
   if (c.latent.rank != 0) return attend_latents(layer, seqs, positions, projected);
-  const auto q = view(at_.q, projected.rows, c.q_dim());
+  const auto q = scratch_->q(projected.rows, c.q_dim());
   if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
   queue_->rope(q, c.n_heads, c.head_dim, positions, {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  const auto attended = view(at_.h, projected.rows, c.q_dim());
+  const auto attended = scratch_->h(projected.rows, c.q_dim());
   queue_->paged_attention(options_.layout, layer,
                           {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap, w.sinks}, q,
                           seqs, attended);
@@ -409,7 +334,7 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
   adapt(lora_site::attention_out, attended, projected);
 }
 
-/// Adds what attention or the feed-forward part came to, normed first where the family does.
+/// Adds the result of attention or of the feed-forward part, normed first where the family does.
 void model_runner::join(tensor x, tensor part, const float* post_gain) {
   if (post_gain != nullptr) queue_->rms_norm(part, post_gain, model_->config().rms_eps, part);
   queue_->add(x, part);
@@ -421,17 +346,14 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
   for (std::size_t begin = 0; begin < x.rows; begin += ffn_tile_tokens) {
     const auto part = rows_of(x, begin, std::min(ffn_tile_tokens, x.rows - begin));
     if (lora_) lora_->begin_tile(begin);
-    const auto h = view(at_.h, part.rows, c.dim);
+    const auto h = scratch_->h(part.rows, c.dim);
     queue_->rms_norm(part, w.ffn_gain, c.rms_eps, h);
     if (w.router) {
       mix_experts(w, h, part);
-      if (!w.shared.gate) continue;
-      const auto shared = view(at_.q, part.rows, c.dim);
-      through(w.shared, h, shared);
-      queue_->add(part, shared);
+      if (w.shared.gate) add_shared(w, h, part);
       continue;
     }
-    const auto projected = view(at_.q, part.rows, c.dim);
+    const auto projected = scratch_->q(part.rows, c.dim);
     through(w.ffn.front(), h, projected);
     join(part, projected, w.ffn_post_gain);
   }
@@ -440,8 +362,8 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
 /// One feed-forward part, or one expert, of at most a tile of rows.
 void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   const auto& c = model_->config();
-  const auto gate = view(at_.gate, h.rows, w.gate->rows());
-  const auto up = view(at_.up, h.rows, w.up->rows());
+  const auto gate = scratch_->gate(h.rows, w.gate->rows());
+  const auto up = scratch_->up(h.rows, w.up->rows());
   const std::array widen{linear_job{w.gate.get(), w.gate_bias, gate}, linear_job{w.up.get(), w.up_bias, up}};
   queue_->linear(h, widen);
   adapt(lora_site::gate, h, gate);
@@ -454,7 +376,7 @@ void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   adapt(lora_site::down, gate, out);
 }
 
-/// out += what the rows' adapters add to a product with x. Those of a mixture's experts they leave alone.
+/// out += the rows' adapters' share of a product with x. Adapters do not change a mixture's experts.
 void model_runner::adapt(lora_site site, tensor x, tensor out) {
   if (lora_) lora_->add(*queue_, site, x, out);
 }
@@ -463,22 +385,37 @@ void model_runner::adapt(lora_site site, tensor x, tensor out) {
 /// the same order whatever rows are beside it.
 void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
   const auto& c = model_->config();
-  const auto scores = view(at_.scores, h.rows, c.n_experts);
-  const std::array route{linear_job{w.router.get(), w.router_bias, scores}};
-  queue_->linear(h, route);
-  const auto shown = std::span{scores_}.first(h.rows * c.n_experts);
-  queue_->download(scores.data, shown);
+  const auto scores = scratch_->scores(h.rows);
+  queue_->linear_f32(h, {w.router.get(), w.router_bias, scores});
+  const auto seen = std::span{scratch_->seen_scores}.first(h.rows * c.n_experts);
+  queue_->download(scores.data, seen);
+  if (w.shared_router) {
+    const auto shares = scratch_->shares(h.rows);
+    queue_->linear_f32(h, {w.shared_router.get(), nullptr, shares});
+    scratch_->seen_shares.resize(h.rows);
+    queue_->download(shares.data, scratch_->seen_shares);
+  }
   queue_->synchronize();
-  experts_.choose(shown, c, w.choice_bias);
+  scratch_->experts.choose(seen, c, w.choice_bias);
   for (std::uint32_t e = 0; e < c.n_experts; ++e) {
-    const auto rows = experts_.rows(e);
+    const auto rows = scratch_->experts.rows(e);
     if (rows.empty()) continue;
-    const auto picked = view(at_.picked, rows.size(), c.dim);
-    const auto projected = view(at_.q, rows.size(), c.dim);
+    const auto picked = scratch_->picked(rows.size());
+    const auto projected = scratch_->q(rows.size(), c.dim);
     queue_->gather(h, rows, picked);
     through(w.ffn[e], picked, projected);
-    queue_->scatter_add(projected, rows, experts_.weights(e), x);
+    queue_->scatter_add(projected, rows, scratch_->experts.weights(e), x);
   }
+}
+
+/// x += the shared part of a mixture, weighted where the family does: by scores that `mix_experts`
+/// downloaded.
+void model_runner::add_shared(const layer_weights& w, tensor h, tensor x) {
+  const auto shared = scratch_->q(h.rows, x.cols);
+  through(w.shared, h, shared);
+  if (!w.shared_router) return queue_->add(x, shared);
+  for (auto& share : scratch_->seen_shares) share = 1 / (1 + std::exp(-share));
+  queue_->scatter_add(shared, std::span{scratch_->tile_rows}.first(h.rows), scratch_->seen_shares, x);
 }
 
 }  // namespace mooncaf

@@ -14,11 +14,12 @@
 #include "gpu/work_collector.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/model/expert_choice.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/kv_mirror.hpp"
 #include "runtime/model/lora_pass.hpp"
 #include "runtime/model/model.hpp"
+#include "runtime/model/pass_plan.hpp"
+#include "runtime/model/pass_scratch.hpp"
 
 namespace mooncaf {
 
@@ -52,7 +53,7 @@ class model_runner final : public forward_pass {
                        const before_layer_fn& before = {}) override;
 
   bool checks() const noexcept override {
-    // Of what the device has in another order than the page it would be of something else.
+    // A page in another order than the device's block has another checksum than the block.
     return mirror_ != nullptr && options_.layout.pages != page_order::page_first &&
            checksum_fits(options_.layout.block_bytes());
   }
@@ -65,8 +66,6 @@ class model_runner final : public forward_pass {
  private:
   model_runner() = default;
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
-  std::span<const device_bytes> blocks_of(std::span<const batch_item> items, std::size_t item);
-  void plan(std::span<const batch_item> items);
   /// In as many parts as the device's blocks have room for.
   result<void> mirrored(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
                         const std::atomic<bool>* cancel, const before_layer_fn& before);
@@ -89,6 +88,7 @@ class model_runner final : public forward_pass {
                       std::span<const std::int32_t> positions, tensor projected);
   void feed_forward(const layer_weights& w, tensor x);
   void mix_experts(const layer_weights& w, tensor h, tensor x);
+  void add_shared(const layer_weights& w, tensor h, tensor x);
   void through(const ffn_weights& w, tensor h, tensor out);
   void adapt(lora_site site, tensor x, tensor out);
   void join(tensor x, tensor part, const float* post_gain);
@@ -97,55 +97,20 @@ class model_runner final : public forward_pass {
   void checksum_blocks(std::span<const batch_item> items);
   void show_rows(const batch_item& item, std::uint32_t begin);
 
-  tensor view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept;
-
   std::shared_ptr<const model> model_;
   runner_options options_;
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
-  work_collector* collector_ = nullptr;  ///< the queue, where it can be one
-  std::unique_ptr<buffer> memory_;       ///< all activations
-  std::unique_ptr<lora_pass> lora_;      ///< null where no item names an adapter
-  std::unique_ptr<kv_mirror> mirror_;    ///< null where the device computes in the host's blocks
-  /// Offsets into `memory_`, in floats.
-  struct {
-    std::size_t x = 0;      ///< [tokens, dim], the residual stream
-    std::size_t h = 0;      ///< [tokens, max(dim, q_dim)], normalised input; attention's output
-    std::size_t q = 0;      ///< [tokens, max(dim, q_dim)], queries, then what is added to the residual stream
-    std::size_t k = 0;      ///< [tokens, kv_dim]
-    std::size_t v = 0;      ///< [tokens, kv_dim]; not with latent attention
-    std::size_t heads = 0;  ///< [tokens, n_heads · max(query_dim, value_dim)], with latent attention
-    std::size_t gate = 0;   ///< [ffn tile, widest_ffn]
-    std::size_t up = 0;     ///< [ffn tile, widest_ffn]
-    std::size_t picked = 0;  ///< [ffn tile, dim], the rows that one expert takes; in a mixture
-    std::size_t scores = 0;  ///< [ffn tile, n_experts], the router's; in a mixture
-    std::size_t last = 0;    ///< [logit rows, dim], the residual stream of the rows that want logits
-    std::size_t logits = 0;  ///< [logit rows, vocab_size], unless logits are written in place
-  } at_;
+  work_collector* collector_ = nullptr;    ///< the queue, where it can be one
+  std::unique_ptr<pass_scratch> scratch_;  ///< activations, and what the host keeps of a pass meanwhile
+  std::unique_ptr<lora_pass> lora_;        ///< null where no item names an adapter
+  std::unique_ptr<kv_mirror> mirror_;      ///< null where the device computes in the host's blocks
 
-  // The plan of the pass under way; capacity is reserved once.
-  std::uint32_t n_tokens_ = 0;
-  std::vector<std::int32_t> tokens_;
-  std::vector<std::int32_t> positions_;
-  std::vector<device_bytes> blocks_;  ///< of all items, where there is no mirror
-  std::vector<attention_seq> seqs_;
-  std::vector<std::uint32_t> last_rows_;  ///< row of the last token of each item that wants logits
-  std::vector<std::int32_t> last_positions_;
-  std::vector<attention_seq> last_seqs_;   ///< the same items with their last token as only query
-  std::vector<device_bytes> full_blocks_;  ///< that items want checksums of
-  std::vector<std::uint64_t> checksums_;
-  std::vector<token_choice> choices_;  ///< of the items that have one, in their order
-  std::vector<chosen_token> chosen_;
-  bool every_row_ = false;             ///< some item wants more rows than its last
-  bool step_ = false;                  ///< every item has one token, and nobody waits for a layer
-  std::uint32_t told_ = 0;             ///< layers whose KV somebody was told of
-  std::vector<event_ptr> written_;     ///< with a mirror: KV of a layer is in the device's blocks
-  std::span<const batch_item> items_;  ///< of the pass
-  std::vector<float> scores_;          ///< [ffn tile, n_experts], in a mixture
-  expert_choice experts_;
-  std::vector<std::uint32_t> each_head_;  ///< 0, 1, … tokens · n_heads, with latent attention
-  std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on
-  std::vector<float> hidden_;             ///< [show_tile, dim], from the first `each_hidden` on
+  // The pass under way.
+  pass_plan plan_;                  ///< its tokens and where their KV lies
+  bool step_ = false;               ///< every item has one token, and no caller waits for a layer
+  std::uint32_t told_ = 0;          ///< layers of which `layer_done_fn` was called
+  std::vector<event_ptr> written_;  ///< with a mirror: KV of a layer is in the device's blocks
 };
 
 }  // namespace mooncaf

@@ -1,4 +1,4 @@
-// What leaves the device at the end of a pass: logits, tokens chosen there, hidden states, checksums.
+// The results of a pass: logits, tokens chosen on the device, hidden states, checksums.
 
 #include <algorithm>
 #include <array>
@@ -20,16 +20,16 @@ tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
 
 void model_runner::write_logits(std::span<const batch_item> items, std::span<float> logits) {
   const auto& c = model_->config();
-  const std::size_t n = last_rows_.size();
-  const auto h = view(at_.h, n, c.dim);
+  const std::size_t n = plan_.last_rows.size();
+  const auto h = scratch_->h(n, c.dim);
   // When the last layer was computed for every token, no row was moved out of the residual stream.
-  const bool moved = n < tokens_.size() && !every_row_;
-  const auto x = view(at_.x, tokens_.size(), c.dim);
-  if (moved) queue_->rms_norm(view(at_.last, n, c.dim), model_->output_gain(), c.rms_eps, h);
+  const bool moved = n < plan_.tokens.size() && !plan_.every_row;
+  const auto x = scratch_->x(plan_.tokens.size());
+  if (moved) queue_->rms_norm(scratch_->last(n), model_->output_gain(), c.rms_eps, h);
   for (std::size_t i = 0; !moved && i < n; ++i)
-    queue_->rms_norm(rows_of(x, last_rows_[i], 1), model_->output_gain(), c.rms_eps, rows_of(h, i, 1));
-  const auto out = logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size}
-                                    : view(at_.logits, n, c.vocab_size);
+    queue_->rms_norm(rows_of(x, plan_.last_rows[i], 1), model_->output_gain(), c.rms_eps, rows_of(h, i, 1));
+  const auto out =
+      logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size} : scratch_->logits(n);
   const std::array job{linear_job{&model_->output(), nullptr, out}};
   queue_->linear(h, job);
   if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
@@ -38,7 +38,7 @@ void model_runner::write_logits(std::span<const batch_item> items, std::span<flo
 
 /// Lets the device choose from the rows of items that have a choice, and fetches the others'.
 void model_runner::deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits) {
-  choices_.clear();
+  scratch_->choices.clear();
   std::uint32_t row = 0;
   for (const auto& item : items) {
     if (item.want_logits) {
@@ -46,36 +46,37 @@ void model_runner::deliver(std::span<const batch_item> items, tensor computed, s
       logits = logits.subspan(computed.cols);
     }
     if (item.choose != nullptr) {
-      choices_.push_back(*item.choose);
-      choices_.back().row = row;
+      scratch_->choices.push_back(*item.choose);
+      scratch_->choices.back().row = row;
     }
     row += item.needs_logits() ? 1 : 0;
   }
-  if (choices_.empty()) return;
-  chosen_.resize(choices_.size());
-  queue_->choose(computed, choices_, chosen_);
+  if (scratch_->choices.empty()) return;
+  scratch_->chosen.resize(scratch_->choices.size());
+  queue_->choose(computed, scratch_->choices, scratch_->chosen);
   queue_->synchronize();
-  auto next = chosen_.begin();
+  auto next = scratch_->chosen.begin();
   for (const auto& item : items)
     if (item.choose != nullptr) *item.chosen = *next++;
 }
 
-/// Those that items ask for, of the blocks that their tokens fill.
+/// Computes the checksums that items ask for, of the blocks that their tokens fill.
 void model_runner::checksum_blocks(std::span<const batch_item> items) {
-  full_blocks_.clear();
-  // Who stays has none, and who wrote more than its own has others, too: they
-  // are made where they are read.
+  scratch_->full_blocks.clear();
+  // An item that stays has written no block, and one that wrote blocks of earlier passes, too, would need
+  // more checksums: the shard makes them when it reads the blocks.
   const auto differs = [](const batch_item& item) {
     return item.written_from != nullptr && *item.written_from != item.start;
   };
   for (std::size_t i = 0; i < items.size(); ++i)
     for (std::size_t b = 0; !differs(items[i]) && b < items[i].checksums.size(); ++b)
-      full_blocks_.push_back(seqs_[i].blocks[items[i].start / options_.layout.block_tokens + b]);
-  if (full_blocks_.empty()) return;
-  checksums_.resize(full_blocks_.size());
-  queue_->checksum(full_blocks_, options_.layout.block_bytes(), checksums_);
+      scratch_->full_blocks.push_back(
+          plan_.seqs[i].blocks[items[i].start / options_.layout.block_tokens + b]);
+  if (scratch_->full_blocks.empty()) return;
+  scratch_->checksums.resize(scratch_->full_blocks.size());
+  queue_->checksum(scratch_->full_blocks, options_.layout.block_bytes(), scratch_->checksums);
   queue_->synchronize();
-  auto next = checksums_.begin();
+  auto next = scratch_->checksums.begin();
   for (const auto& item : items)
     if (!differs(item))
       for (auto& sum : item.checksums) sum = *next++;
@@ -85,26 +86,27 @@ void model_runner::checksum_blocks(std::span<const batch_item> items) {
 void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
   const auto& c = model_->config();
   const auto tile = std::min<std::size_t>(show_tile, options_.max_logit_rows);
-  if (item.each_row) shown_.resize(tile * c.vocab_size);
-  const auto x = view(at_.x, tokens_.size(), c.dim);
+  if (item.each_row) scratch_->shown_logits.resize(tile * c.vocab_size);
+  const auto x = scratch_->x(plan_.tokens.size());
   for (std::size_t row = 0; row < item.tokens.size(); row += tile) {
     const auto n = std::min(tile, item.tokens.size() - row);
-    const auto h = view(at_.h, n, c.dim);
+    const auto h = scratch_->h(n, c.dim);
     queue_->rms_norm(rows_of(x, begin + row, n), model_->output_gain(), c.rms_eps, h);
     if (item.each_hidden) {
-      hidden_.resize(n * c.dim);
-      queue_->download(h.data, hidden_);
+      scratch_->shown_hidden.resize(n * c.dim);
+      queue_->download(h.data, scratch_->shown_hidden);
       queue_->synchronize();
       for (std::size_t i = 0; i < n; ++i)
-        item.each_hidden(static_cast<std::uint32_t>(row + i), std::span{hidden_}.subspan(i * c.dim, c.dim));
+        item.each_hidden(static_cast<std::uint32_t>(row + i),
+                         std::span{scratch_->shown_hidden}.subspan(i * c.dim, c.dim));
     }
     if (!item.each_row) continue;
-    const auto out = logits_in_place_ ? tensor{shown_.data(), n, c.vocab_size, c.vocab_size}
-                                      : view(at_.logits, n, c.vocab_size);
+    const auto out = logits_in_place_ ? tensor{scratch_->shown_logits.data(), n, c.vocab_size, c.vocab_size}
+                                      : scratch_->logits(n);
     const std::array job{linear_job{&model_->output(), nullptr, out}};
     queue_->linear(h, job);
     if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
-    const auto logits = std::span{shown_}.first(n * c.vocab_size);
+    const auto logits = std::span{scratch_->shown_logits}.first(n * c.vocab_size);
     if (!logits_in_place_) queue_->download(out.data, logits);
     queue_->synchronize();
     for (std::size_t i = 0; i < n; ++i)

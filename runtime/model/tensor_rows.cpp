@@ -23,6 +23,18 @@ source_tensor made_tensor(ggml_type type, std::size_t rows, std::size_t cols, st
   return {type, rows, cols, {bytes, size}, 0, memory};
 }
 
+source_tensor as_f32(const source_tensor& t) {
+  if (t.type == ggml_type::f32) return t;
+  std::byte* to = nullptr;
+  auto out = made_tensor(ggml_type::f32, t.rows, t.cols, to);
+  std::vector<float> row(t.cols);
+  for (std::size_t r = 0; r < t.rows; ++r) {
+    dequantize_row(t.type, rows_of(t, r, 1).data, row);
+    std::memcpy(to + r * t.cols * sizeof(float), row.data(), t.cols * sizeof(float));
+  }
+  return out;
+}
+
 source_tensor turned_rows(const source_tensor& t, std::size_t first, std::size_t count) {
   const bool plain = block_elements(t.type) == 1;
   std::byte* to = nullptr;

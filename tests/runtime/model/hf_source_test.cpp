@@ -185,15 +185,62 @@ TEST_CASE("gpt-oss keeps experts together, and what does not fit is refused by t
         "does not fit");
 }
 
+TEST_CASE(
+    "mixtures of Qwen have their windows where transformers has them, and either name for their number of "
+    "experts") {
+  auto config = small_config();
+  config.update({{"model_type", "qwen3_moe"},
+                 {"num_hidden_layers", 3},
+                 {"num_local_experts", 4},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 8},
+                 {"max_window_layers", 2},
+                 {"sliding_window", 7},
+                 {"use_sliding_window", true}});
+  const auto with = [&](const json& more) {
+    auto changed = config;
+    changed.update(more);
+    return open(folder_of(changed)).value()->config().value();
+  };
+  CHECK(with(json::object()).n_experts == 4);
+  CHECK(with({{"num_experts", 3}}).n_experts == 3);  // of files from before version 5
+  CHECK(with(json::object()).windows == std::vector<std::uint32_t>{7, 7, 7});
+  CHECK(with({{"use_sliding_window", false}}).windows.empty());
+  CHECK(with({{"model_type", "qwen3"}}).windows == std::vector<std::uint32_t>{0, 0, 7});
+  // Mixtures of Qwen2: every other one of the first `max_window_layers`, where no list says which.
+  CHECK(with({{"model_type", "qwen2_moe"}}).windows == std::vector<std::uint32_t>{7, 0, 0});
+  CHECK(with({{"model_type", "qwen2_moe"}, {"shared_expert_intermediate_size", 6}}).shared_ffn_dim == 6);
+  config.erase("sliding_window");
+  CHECK(with(json::object()).windows == std::vector<std::uint32_t>{4096, 4096, 4096});
+  config.erase("num_local_experts");
+  refused(folder_of(config), ec::corrupt, "experts' is missing");
+}
+
+TEST_CASE(
+    "dynamic rope turns as if it were none within the context, and biases of Llama's feed-forward part are "
+    "read") {
+  auto config = small_config();
+  const auto plain = open(folder_of(config)).value()->config().value();
+  CHECK_FALSE(plain.ffn_biases);
+  config.update({{"mlp_bias", true}, {"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}});
+  const auto source = open(folder_of(config)).value();
+  CHECK(source->config()->ffn_biases);
+  CHECK(source->config()->rope_inv_freq == plain.rope_inv_freq);
+  CHECK(source->config()->context_length == 64);
+  CHECK(source->name_of("blk.0.ffn_up.bias") == "model.layers.0.mlp.up_proj.bias");
+  config["model_type"] = "mistral";
+  refused(folder_of(config), ec::unsupported, "'mlp_bias') are offered in llama alone");
+}
+
 TEST_CASE("a shape that is contradictory or not offered is refused with its field") {
   refused_config("model_type", "mamba", ec::unsupported, "'mamba' is not offered; llama, mistral");
   refused_config("hidden_size", "wide", ec::corrupt, "m/config.json: 'hidden_size' is \"wide\"");
   refused_config("num_key_value_heads", 3, ec::corrupt, "2 query heads do not share 3 KV heads");
   refused_config("num_hidden_layers", nullptr, ec::corrupt, "'num_hidden_layers' is missing");
   refused_config("hidden_act", "relu", ec::unsupported, "activation 'relu'");
-  refused_config("mlp_bias", true, ec::unsupported, "'mlp_bias'");
   refused_config("sliding_window", -1, ec::corrupt, "'sliding_window' is -1");
-  refused_config("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, ec::unsupported, "'dynamic'");
+  refused_config("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 0}}, ec::corrupt, "'factor' is 0");
+  refused_config("rope_scaling", {{"rope_type", "ntk"}, {"factor", 2}}, ec::unsupported, "'ntk'");
   refused_config("rope_scaling", {{"rope_type", "longrope"}, {"short_factor", {1, 2, 3}}}, ec::corrupt,
                  "'short_factor' is not a list of 1");
   const auto packed = [](const json& how, std::string_view part) {

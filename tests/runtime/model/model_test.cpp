@@ -2,10 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
+#include "gpu/host/dequantize.hpp"
+#include "runtime/model/tensor_rows.hpp"
 #include "tests/runtime/model/gguf_builder.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
 
@@ -39,7 +43,55 @@ std::string with(std::string bytes, std::string_view from, std::string_view to) 
   return bytes.replace(at, from.size(), to);
 }
 
+/// A mixture whose routers are stored in 8 bits; or, with `expanded`, as the f32 numbers that those stand
+/// for.
+class packed_router final : public model_source {
+ public:
+  packed_router(std::shared_ptr<const model_source> inner, bool expanded)
+      : inner_(std::move(inner)), expanded_(expanded) {}
+  const std::string& name() const noexcept override { return inner_->name(); }
+  result<model_config> config() const override { return inner_->config(); }
+  std::string name_of(std::string_view gguf_name) const override { return inner_->name_of(gguf_name); }
+  result<std::optional<source_tensor>> find(std::string_view name) const override {
+    auto found = inner_->find(name);
+    if (!name.ends_with("ffn_gate_inp.weight")) return found;
+    const auto plain = as_f32(found->value());
+    std::byte* to = nullptr;
+    const auto packed = made_tensor(ggml_type::q8_0, plain.rows, plain.cols, to);
+    for (std::size_t at = 0; at < plain.data.size(); at += 32 * sizeof(float)) {
+      float values[32];
+      std::memcpy(values, plain.data.data() + at, sizeof values);
+      const auto scale = float_to_half(
+          std::abs(*std::ranges::max_element(values, {}, [](float v) { return std::abs(v); })) / 127);
+      std::memcpy(to, &scale, 2);
+      for (std::size_t i = 0; i < 32; ++i)
+        to[2 + i] = static_cast<std::byte>(std::lround(values[i] / half_to_float(scale)));
+      to += 34;
+    }
+    return expanded_ ? as_f32(packed) : packed;
+  }
+
+ private:
+  std::shared_ptr<const model_source> inner_;
+  bool expanded_;
+};
+
 }  // namespace
+
+TEST_CASE("a router computes with f32 numbers, however the file stores them") {
+  const auto fast = make_host_device({});
+  const auto path = std::string(MOONCAF_TEST_DATA) + "/model/hf-mixtral";
+  const auto folder = unwrap(hf_source::open(path, map_files_of<mapped_file>(path)));
+  const auto ids = random_tokens(60, 96, 8);
+  const auto logits = [&](bool expanded) {
+    const auto m = unwrap(model::load(*fast, packed_router(folder, expanded), folder));
+    runner_options options;
+    options.layout = m->layout(16, kv_dtype::f16);
+    const kv_space kv(options.layout, ids.size());
+    return feed(*unwrap(model_runner::make(m, *fast, options)), kv, ids, 64);
+  };
+  CHECK(logits(false) == logits(true));
+}
 
 TEST_CASE("fingerprints tell models apart and are the same everywhere") {
   const auto exact = make_host_device({.exact = true});
