@@ -18,7 +18,7 @@ namespace {
 /// Passes of a slow device end here: the rest is learnt from requests.
 constexpr auto time_limit = std::chrono::seconds(2);
 constexpr int rounds = 3;
-/// Longer passes cost what several of these cost.
+/// A longer pass costs as much as several of these.
 constexpr std::uint32_t longest_pass = 512;
 /// An estimator needs that many to tell a pass's own cost from a token's.
 constexpr std::size_t least_samples = 4;
@@ -38,8 +38,8 @@ class scratch_blocks {
   std::vector<std::byte*> blocks_;
 };
 
-/// Passes as a worker has them: it asks a thread that computes and sleeps until the answer wakes it, so that
-/// the wake-ups are part of what a pass takes.
+/// Passes as a worker runs them: a thread of its own computes and the worker sleeps until it is woken, so
+/// that the measured times contain the wake-ups.
 class timed_passes {
  public:
   explicit timed_passes(model_runner& runner) : runner_(runner) {}
@@ -76,7 +76,7 @@ class timed_passes {
     }
   }
 
-  /// Nobody would catch what this thread throws.
+  /// Catches what the pass throws, as the thread has no caller to catch it.
   result<void> pass() {
     try {
       return runner_.forward(items_, logits_);
@@ -144,6 +144,8 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
   return best_of_rounds(shapes, pass, clock_type::now);
 }
 
+// Batches and contexts vary apart, so that an estimator can tell the price of a sequence from that of its
+// context.
 result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::uint32_t max_batch) {
   const auto& config = runner.model_in_use().config();
   const auto context = std::min<std::uint32_t>(runner.options().context_tokens, 2048);

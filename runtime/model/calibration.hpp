@@ -16,7 +16,7 @@ namespace mooncaf {
 /// all sequences together, nanoseconds).
 using timing_sample = std::array<std::int64_t, 3>;
 
-/// What to measure: (new tokens, cached tokens) or (batch, context tokens).
+/// Shape of a pass to measure: (new tokens, cached tokens) or (batch, context tokens).
 using pass_shape = std::array<std::int64_t, 2>;
 
 /// Measures every shape several times, round after round, and keeps the shortest: a machine that does

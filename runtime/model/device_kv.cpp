@@ -46,7 +46,7 @@ std::optional<kv_residency::place> device_kv::take_locked(const kv_residency::wi
 std::optional<kv_residency::place> device_kv::expect(const kv_residency::wish& w) {
   const auto lock = locked();
   auto place = residency_.expect(w);
-  // What is here is counted when a pass reads it.
+  // Blocks found here are counted as found when a pass reads them.
   if (place) taken_.loaded_tokens += w.start - place->valid;
   return place;
 }
@@ -149,7 +149,7 @@ void device_kv::measure_link(device& dev, std::span<std::byte> host) {
     for (std::size_t blocks = 1; blocks <= most; blocks *= 2) {
       const kv_copy all{this->block(0), host.data(), blocks * block, 0, 1};
       duration took{};
-      // What is touched for the first time takes longer: the second time counts.
+      // Pages that are touched for the first time take longer: the second round counts.
       for (int time = 0; time < 2; ++time) {
         const auto began = clock_type::now();
         queue->load({&all, 1});
@@ -160,7 +160,7 @@ void device_kv::measure_link(device& dev, std::span<std::byte> host) {
       if (took >= long_enough) break;
     }
   } catch (const device_failure&) {
-    // Its first pass says so.
+    // A device that failed says so in its first pass.
   }
 }
 

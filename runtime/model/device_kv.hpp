@@ -1,5 +1,5 @@
 #pragma once
-// The KV blocks in a device's own memory (L1), which everybody who computes on it shares.
+// The KV blocks in a device's own memory (L1), which all workers of the device share.
 
 #include <atomic>
 #include <condition_variable>
@@ -21,9 +21,8 @@
 
 namespace mooncaf {
 
-/// One per device and process, given to each `model_runner`: what prefill computed is there when decode
-/// asks for it. @thread safe: what concerns its blocks takes the mutex of the node's tree, which the shard
-/// shares.
+/// One per device and process, given to each `model_runner`: decode finds the KV that prefill computed.
+/// @thread safe: calls about blocks take the mutex of the node's tree, which the shard shares.
 class device_kv {
  public:
   /// @param bytes  of device memory; whole blocks of it are used.
@@ -35,7 +34,7 @@ class device_kv {
 
   /// See `kv_residency::take`.
   std::optional<kv_residency::place> take(const kv_residency::wish& w);
-  /// … but waits while others hold what is missing. Only for who holds no place.
+  /// As `take`, but waits while other passes hold the missing blocks. @pre the caller holds no place.
   /// @returns nothing if it does not fit into all of the memory.
   std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
   /// See `kv_residency::expect`.
@@ -44,27 +43,27 @@ class device_kv {
 
   /// Leading blocks of `keys` that the device holds, and that may be adopted.
   std::uint32_t match(std::span<const block_key> keys) const;
-  /// See `kv_residency`. Where everything is written through nobody adopts anything.
+  /// See `kv_residency`. Where every block is written through there is nothing to adopt.
   std::uint32_t adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from);
   void let_go(std::uint64_t sequence);
-  /// What is to be written by now; `all`: what is to be written at some time.
+  /// The next chain to write, if one is due; `all`: whether it is due or not.
   std::optional<kv_residency::write> next_write(bool all);
   void wrote(std::uint64_t id, std::uint32_t count);
-  /// See `kv_residency::want`. Where everything is written through there is nothing to bring.
+  /// See `kv_residency::want`. Where every block is written through there is nothing to bring.
   std::uint32_t bring(std::span<const block_key> keys, std::uint32_t from);
-  /// `tell` is called, on anybody's thread, when there may be something for `next_write`.
+  /// `tell` is called, on any thread, when `next_write` may have a chain.
   void on_unwritten(std::function<void()> tell);
-  /// The tiers below may have let go of what the device has: calls that, if there is anything.
+  /// The tiers below may have dropped blocks that the device has: calls `tell` if any is unwritten.
   void tell();
 
-  /// Learns what the link moves, from copies of what lies in `host` for some milliseconds at most. Nothing is
-  /// held yet. A device that fails meanwhile teaches nothing.
+  /// Measures the link with copies of the bytes in `host`, for some milliseconds at most. @pre no block is
+  /// held yet. After a failure of the device the link's speed is unknown.
   void measure_link(device& dev, std::span<std::byte> host);
-  /// Time until so many blocks, the leading ones of which have these keys, are on the device, if nobody else
-  /// uses its link.
+  /// Time until so many blocks, the leading ones of which have these keys, are on the device, if no other
+  /// copy uses its link.
   duration loading(std::span<const block_key> keys, std::uint32_t blocks) const;
 
-  /// Nothing is held or counted any longer: what was computed so far was a rehearsal. Nothing is lent.
+  /// Frees all blocks and sets all counts to zero, after passes that only warmed up. @pre no block is lent.
   void start_over();
 
   /// See `kv_residency::missing`. @thread safe.

@@ -24,6 +24,7 @@ struct draft {
   double rope_base = 10000;
 };
 
+/// Shapes as their makers published them, so that a dummy costs what the real model would.
 std::optional<draft> named_shape(std::string_view name) {
   draft d;
   auto& c = d.config;
@@ -72,7 +73,7 @@ std::optional<draft> named_shape(std::string_view name) {
   return d;
 }
 
-/// What follows from the sizes of latent attention.
+/// Sets the fields that follow from the sizes of latent attention.
 result<void> finish_latent(model_config& c) {
   if (c.head_dim != 0 || c.n_kv_heads != 1)
     return fail(ec::invalid_argument, "dummy model: head_dim= and kv_heads= are fixed by latent attention");
@@ -149,7 +150,7 @@ result<void> apply(model_config& c, std::string_view key, std::string_view value
           "and tied=0|1");
 }
 
-/// Fills in what follows from the rest and checks that the parts fit together.
+/// Sets the fields that follow from others, and checks that all fit together.
 result<model_config> finish(draft d) {
   auto& c = d.config;
   const struct {

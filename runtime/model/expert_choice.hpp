@@ -19,7 +19,7 @@ class expert_choice {
 
   /// The best experts of each token, equal ones by their number, as the model's mixtures have it.
   /// @param scores  row-major [tokens, n_experts].
-  /// @param bias    [n_experts], added to what the choice looks at and not to the weights; or empty.
+  /// @param bias    [n_experts], added to scores for the choice and not for the weights; or empty.
   void choose(std::span<const float> scores, const model_config& c, std::span<const float> bias);
 
   /// The tokens that go to expert `e`, ascending, and the weights that they go there with.
@@ -35,10 +35,10 @@ class expert_choice {
   void leave_best_groups(const expert_routing& r);
 
   std::vector<std::pair<std::uint32_t, float>> chosen_;   ///< [tokens · per_token]: expert, weight
-  std::vector<std::uint32_t> order_;                      ///< experts, best first, of the row at hand
-  std::vector<double> worth_;                             ///< of each of its experts, for the choice
-  std::vector<std::pair<double, std::uint32_t>> groups_;  ///< worth and number of each of its groups
-  std::vector<std::size_t> begin_;                        ///< [experts + 1], into these two
+  std::vector<std::uint32_t> order_;                      ///< experts of the row at hand, best first
+  std::vector<double> worth_;                             ///< of each expert for the row at hand
+  std::vector<std::pair<double, std::uint32_t>> groups_;  ///< worth and number of each group of experts
+  std::vector<std::size_t> begin_;                        ///< [experts + 1], into `rows_` and `weights_`
   std::vector<std::uint32_t> rows_;
   std::vector<float> weights_;
 };

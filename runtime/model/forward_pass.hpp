@@ -34,7 +34,7 @@ class device_reader {
   /// 0 on. On the caller's thread of `forward`; the device's turn is not held.
   virtual void on_device(std::uint32_t layer, std::uint32_t start, std::uint32_t count,
                          std::span<const device_bytes> blocks) = 0;
-  /// Returns when nothing reads what `on_device` named any more: it will be somebody else's.
+  /// Returns when nothing reads the blocks that `on_device` named any more: another sequence may get them.
   virtual void let_go() = 0;
 };
 
@@ -46,27 +46,28 @@ struct batch_item {
   std::span<std::byte* const> blocks;
   bool want_logits = false;  ///< logits of the last token
   row_logits_fn each_row{};  ///< if set, called for each of `tokens` once the layers are done
-  /// Of the positions before `start`: those of a reused prefix that this pass is the first to read. Results
-  /// do not depend on it; a modelled machine takes time to gather them.
+  /// Positions before `start` that belong to a reused prefix and that this pass is the first to read. Results
+  /// do not depend on the number; a modelled machine takes time to gather them.
   std::uint32_t reused = 0;
   /// Names the sequence from pass to pass, so that a device with memory of its own need not load the
-  /// positions before `start` again: they have not changed since anybody on this device read or wrote them
-  /// under this name. 0: nobody's.
+  /// positions before `start` again: they have not changed since a pass of this device read or wrote them
+  /// under this name. 0: the sequence has no name.
   std::uint64_t sequence = 0;
-  /// Keys of its leading full blocks, as far as they are known: what the device holds under them is not
-  /// loaded either, whoever computed it. May name blocks that `tokens` fill only in part, or not yet.
+  /// Keys of the leading full blocks, as far as they are known: a block that the device holds under its key
+  /// is not loaded, whichever sequence computed it. May name blocks that `tokens` fill only in part, or not
+  /// yet.
   std::span<const block_key> keys{};
-  row_hidden_fn each_hidden{};  ///< as `each_row`, and before it
-  const lora_adapter* adapter =
-      nullptr;  ///< that the weights are changed by, on the runner's device; null: none
-  /// What the last token's logits are chosen from by, where they lie, instead of `want_logits`: their row is
-  /// the pass's business. Only where the pass `chooses`.
+  row_hidden_fn each_hidden{};            ///< as `each_row`, and before it
+  const lora_adapter* adapter = nullptr;  ///< changes the weights, on the runner's device; null: none
+  /// How the device chooses a token from the last token's logits, instead of `want_logits`. The pass fills in
+  /// their row. Only where the pass `chooses`.
   const token_choice* choose = nullptr;
   chosen_token* chosen = nullptr;  ///< gets the outcome of `choose`
 
   /// On a device with memory of its own, the KV of `tokens` need not be in `blocks` behind the pass. If it is
-  /// not, `*written_from` gets the end of the positions; else where those begin that the pass put there:
-  /// `start`, or less if what passes before made had not been there.
+  /// not,
+  /// `*written_from` gets the end of the positions; else the first position that the pass wrote: `start`, or
+  /// less if KV of earlier passes had not been written.
   bool may_stay = false;
   std::uint32_t* written_from = nullptr;
 
@@ -74,12 +75,12 @@ struct batch_item {
   /// Only where the pass `checks`; not of a pass that writes others (see `written_from`).
   std::span<std::uint64_t> checksums{};
 
-  /// Gets the KV of `tokens` where a device with memory of its own has it, layer by layer and before
-  /// `layer_done_fn` tells of it. Or does not: then it is only in `blocks`, as ever. Null: nobody.
+  /// On a device with memory of its own, is shown the KV of `tokens` there, layer by layer and before
+  /// `layer_done_fn` is called. Other devices do not call it. Null: KV is only written to `blocks`.
   device_reader* reader = nullptr;
 
-  /// On a device with memory of its own: what brought the positions before `start` there. The pass takes its
-  /// blocks over. Null: what is missing there the pass loads.
+  /// On a device with memory of its own: the arrival that loaded the positions before `start`, whose blocks
+  /// the pass takes over. Null: the pass loads what the device lacks.
   kv_arrival* arrival = nullptr;
 
   bool needs_logits() const noexcept { return want_logits || choose != nullptr; }
@@ -95,7 +96,7 @@ using layer_done_fn = std::function<void(std::uint32_t layer)>;
 /// pass with that error.
 using before_layer_fn = std::function<result<void>(std::uint32_t layer)>;
 
-/// What a worker computes with. Used by one thread at a time.
+/// A worker's way to compute. Used by one thread at a time.
 class forward_pass {
  public:
   virtual ~forward_pass() = default;
@@ -113,14 +114,14 @@ class forward_pass {
                                const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
                                const before_layer_fn& before = {}) = 0;
 
-  /// Whether items may have their tokens chosen where the logits are: it is not worth it where they are in
-  /// the host's memory anyway.
+  /// Whether items may have their tokens chosen on the device. Where logits are in the host's memory anyway
+  /// it is not worth it.
   virtual bool chooses() const noexcept { return false; }
-  /// Whether items may ask for `checksums`: they come cheaper than by going through the host's blocks.
+  /// Whether items may ask for `checksums`, as the device computes them at less cost than the host.
   virtual bool checks() const noexcept { return false; }
-  /// Of the blocks that it fills.
+  /// Layout of the blocks that passes fill.
   virtual const kv_layout& layout() const noexcept = 0;
-  /// Logits of a row.
+  /// Number of logits in a row.
   virtual std::size_t vocab_size() const noexcept = 0;
 };
 

@@ -9,7 +9,7 @@
 
 namespace mooncaf {
 
-/// Initial values: the APIs' own. Ranges are those of `sampling_params`.
+/// Initial values are the APIs' defaults. Ranges are as in `sampling_params`.
 struct generation_defaults {
   float temperature = 1.0f;
   std::int32_t top_k = 0;
@@ -18,13 +18,14 @@ struct generation_defaults {
   float repetition_penalty = 1.0f;
 };
 
-/// Out of a generation_config.json. `do_sample` plays no part: who serves wants samples.
+/// Reads a generation_config.json. `do_sample` plays no part, as servers always sample.
 /// @param text   the file; empty: there is none.
 /// @param label  its name, for error texts.
 /// @error `ec::corrupt` names the field that is no number of its range.
 result<generation_defaults> generation_defaults_from_hf(std::string_view text, const std::string& label);
 
-/// For logs: what differs from the APIs' own, as "temperature 0.7, top_p 0.8"; empty: nothing.
+/// For logs: the values that differ from the APIs' defaults, as "temperature 0.7, top_p 0.8", or an empty
+/// text.
 std::string to_string(const generation_defaults& d);
 
 }  // namespace mooncaf

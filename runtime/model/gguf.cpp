@@ -19,7 +19,7 @@ constexpr std::uint64_t default_alignment = 32;
 constexpr std::uint64_t max_alignment = 1 << 16;
 constexpr std::uint64_t max_key_bytes = 65535;         // the specification's own limit
 constexpr std::uint64_t max_tensor_name_bytes = 4096;  // ggml stops at 64; names only have to stay printable
-// Arrays of arrays are legal but nobody writes them; the limit bounds the recursion of the parser.
+// Arrays of arrays are legal but not in use; the limit bounds the recursion of the parser.
 constexpr unsigned max_array_depth = 4;
 
 /// Bytes of a scalar; 0 for strings, arrays and unknown tags.
@@ -259,6 +259,7 @@ class gguf_parser {
     return true;
   }
 
+  /// Reads a tensor's entry. The data's place is checked in `place_tensors`, once alignment is known.
   bool directory_entry() {
     const auto begin = at_;
     gguf_tensor t;

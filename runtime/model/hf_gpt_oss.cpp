@@ -42,7 +42,7 @@ result<source_tensor> read_plain(const safetensors_tensor& t, const expert_part&
 }
 
 /// A matrix of [experts, out, groups of 32, 16 bytes] and [experts, out, groups] exponents. Neighbours share
-/// a byte there; in a block of MXFP4 those 16 apart do.
+/// a byte there; in a block of MXFP4 numbers 16 apart do.
 result<source_tensor> read_mxfp4(const safetensors_tensor& blocks, const safetensors_tensor* scales,
                                  const expert_part& p) {
   const auto f = features_of(p.part);

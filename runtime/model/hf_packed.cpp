@@ -105,6 +105,7 @@ bool is_matrix(const safetensors_tensor* t, std::size_t rows, std::size_t cols) 
   return t != nullptr && t->shape.size() == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
+/// A word has eight inputs in GPTQ and eight outputs in AWQ; both become rows of GGUF's 4-bit blocks.
 result<std::optional<unpacked_matrix>> unpack_four_bits(const hf_packing& p, const std::string& module,
                                                         const tensor_lookup& find) {
   const auto* weight = find(module + ".qweight");
@@ -174,6 +175,8 @@ std::optional<ggml_type> plain_type(std::string_view dtype) noexcept {
   return std::nullopt;
 }
 
+// Refuses variants by the field that says so: a matrix unpacked in the wrong way would be noise, not an
+// error.
 result<hf_packing> packing_from_hf(const json& config, const std::string& name) {
   hf_packing out;
   const auto found = config.find("quantization_config");

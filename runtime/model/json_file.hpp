@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// Parses an object. What is nested more than 32 deep is left out, so that a hostile text costs a small
+/// Parses an object. Values nested more than 32 deep are left out, so that a hostile text costs a small
 /// multiple of its size.
 /// @param name  path or label for error texts.
 /// @error `ec::corrupt` naming the byte at which the text stops being JSON.

@@ -9,8 +9,8 @@ namespace mooncaf {
 
 namespace {
 
-/// What is handed to the link at once. Others, who have a token to fetch, get their turn between two of
-/// these.
+/// Bytes that are handed to the link at once. Passes that fetch a token get their turn between two of these
+/// pieces.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 }  // namespace

@@ -19,12 +19,12 @@ namespace mooncaf {
 
 /// Holds blocks of the device for the prompt of one request, and hands each piece of it to the link as soon
 /// as the host's memory has it. Once all is there, the request's first pass finds it under its name and its
-/// keys, and loads nothing. Until then the blocks are written by these loads alone: those that others read,
-/// because they held a prefix already, are not written at all.
+/// keys, and loads nothing. Until then these loads alone write to the blocks; blocks that held a part of the
+/// prefix already are shared with other requests and are not written at all.
 ///
 ///        landed(layer, positions)*          finish             hand_over
 ///  make ───────────────────────────► loading ───────► loaded ────────────► (the pass's)
-///                                       └──── stop, device failure ──► (everybody's, as it was found)
+///                                       └──── stop, device failure ──► (shared again, as it was found)
 ///
 /// @thread `make`, `loaded`, `hand_over`: any. All else: one thread, which may wait for the device.
 class kv_arrival {
@@ -37,17 +37,17 @@ class kv_arrival {
   };
 
   /// @param queue  that nothing else is handed to meanwhile but by the same thread.
-  /// @param hold   what must outlive the copies: the device and the host's blocks.
+  /// @param hold   owners of the device and of the host's blocks, which must outlive the copies.
   /// @returns null if the device has no room for it: then its first pass loads it.
   static std::shared_ptr<kv_arrival> make(std::shared_ptr<device_kv> kv, std::shared_ptr<copy_queue> queue,
                                           prompt what, std::shared_ptr<const void> hold);
-  /// As `stop`.
+  /// Stops: see `stop`.
   ~kv_arrival();
   kv_arrival(const kv_arrival&) = delete;
   kv_arrival& operator=(const kv_arrival&) = delete;
 
-  /// Positions [first, last) of `layer` are in the host's blocks, and will not change. In any order; what
-  /// lies outside the prompt is ignored.
+  /// Positions [first, last) of `layer` are in the host's blocks, and will not change. In any order;
+  /// positions outside the prompt are ignored.
   void landed(std::uint32_t layer, std::uint32_t first, std::uint32_t last);
   /// … of all layers.
   void landed(std::uint32_t first, std::uint32_t last);
@@ -61,7 +61,7 @@ class kv_arrival {
 
   /// All of it is on the device, and no copy is under way.
   bool loaded() const noexcept { return loaded_.load(std::memory_order_acquire); }
-  /// Leaves the blocks to who takes them next. @pre `loaded`.
+  /// Leaves the blocks to the request's first pass. @pre `loaded`.
   void hand_over() { give_back(what_.tokens); }
 
  private:
@@ -77,7 +77,7 @@ class kv_arrival {
   bool wait();
   void give_back(std::uint32_t valid);
 
-  const std::shared_ptr<const void> hold_;  // first: what stands below uses it
+  const std::shared_ptr<const void> hold_;  // first, as the members below use it
   const std::shared_ptr<device_kv> kv_;
   const std::shared_ptr<copy_queue> queue_;
   const prompt what_;

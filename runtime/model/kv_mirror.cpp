@@ -52,7 +52,7 @@ std::size_t kv_mirror::begin(std::span<const batch_item> items) {
     const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
     const kv_residency::wish wish{item.sequence, item.keys, item.start, end, item.may_stay};
     if (item.arrival != nullptr && item.arrival->loaded()) item.arrival->hand_over();
-    // Waiting while holding a place could be for somebody who waits for it.
+    // Only the first item waits: two runners that hold places and wait could wait for each other.
     const auto place = items_.empty() ? kv_->wait_for_place(wish) : kv_->take(wish);
     if (!place) break;
     auto& placed = items_.emplace_back(placed_item{item, place->ticket, place->valid, place->write_from, {}});
@@ -81,7 +81,7 @@ void kv_mirror::load_all() { load(layout_.n_layers - 1); }
 
 void kv_mirror::add_layer(std::uint32_t layer) {
   for (const auto& p : items_) {
-    // The rows that the pass has to write, and no other: the host's block may be somebody else's prefix.
+    // Only rows that the pass computed: the rest of the host's block may be another request's prefix.
     const auto end = p.item.start + static_cast<std::uint32_t>(p.item.tokens.size());
     for (auto at = p.write_from; at < end;) {
       const auto b = at / layout_.block_tokens, first = at % layout_.block_tokens;

@@ -18,10 +18,10 @@ namespace mooncaf {
 void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, std::uint32_t layer,
                  std::uint32_t first, std::uint32_t last, std::vector<kv_copy>& out);
 
-/// One runner's passes over the first tier of KV (L1), above the host's blocks (L2): what a pass reads and
-/// the device does not hold is loaded layer by layer, what it writes is written back layer by layer unless it
-/// stays (see `kv_residency`), and a block is given to another sequence without a copy. Nothing waits for a
-/// copy but by events.
+/// One runner's passes over the first tier of KV (L1), above the host's blocks (L2). KV that a pass reads and
+/// the device lacks is loaded layer by layer; KV that a pass makes is written back layer by layer unless it
+/// stays (see `kv_residency`); a block is given to another sequence without a copy. Queues wait for copies by
+/// events.
 ///
 /// One pass: `begin`; for each layer `load`, computing, `store`; `end`. @thread One at a time.
 class kv_mirror {
@@ -42,9 +42,9 @@ class kv_mirror {
   void load(std::uint32_t layer);
   /// … of all layers, where the whole prefix is there.
   void load_all();
-  /// Reached once what the pass reads of `layer` is on the device.
+  /// Reached once the prefix of all items is on the device in `layer`.
   const event_ptr& loaded(std::uint32_t layer) const noexcept { return loaded_[layer]; }
-  /// Hands over the write-back of what the pass writes in `layer`.
+  /// Hands over the write-back of the pass's rows in `layer`.
   /// @param written  reached once it is written on the device.
   void store(std::uint32_t layer, const event_ptr& written);
   /// … of all layers at once.
@@ -52,9 +52,9 @@ class kv_mirror {
   /// Reached once it is in the host's blocks.
   const event_ptr& stored(std::uint32_t layer) const noexcept { return stored_[layer]; }
   /// Waits for every copy; after it nothing of this pass touches the host's blocks.
-  /// @param computed  false: only what came before the items' new tokens is kept.
+  /// @param computed  false: the pass failed, and the KV of the items' new tokens is dropped.
   void end(bool computed);
-  /// The same where the device has failed: waits for what it can still do.
+  /// As `end` on a device that has failed: waits until it copies nothing more.
   void abandon();
 
  private:
@@ -67,7 +67,7 @@ class kv_mirror {
   };
   void give_back(bool computed);
   void add_layer(std::uint32_t layer);
-  /// @returns reached once what was added is in the host's blocks.
+  /// @returns reached once the added copies are in the host's blocks.
   event_ptr hand_over_stores(const event_ptr& written);
 
   const std::shared_ptr<device_kv> kv_;

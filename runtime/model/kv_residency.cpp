@@ -8,7 +8,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Of a block of a sequence's end, where keys of blocks are hashes.
+/// Key in the tree of a block that has none: the unfinished end of a sequence. Other keys are hashes.
 block_key end_key(std::uint64_t sequence, std::uint32_t b) { return {~sequence, b}; }
 
 }  // namespace
@@ -66,7 +66,7 @@ std::optional<kv_residency::place> kv_residency::expect(const wish& w) {
   return taken_now;
 }
 
-/// With what it kept, and more.
+/// Lends a staying sequence the blocks that it kept, and room behind them.
 std::optional<kv_residency::place> kv_residency::go_on(const wish& w, stay&& before) {
   const auto have = static_cast<std::uint32_t>(before.blocks.size());
   if (const auto needed = blocks_for(w.end); needed > have && !make_room(needed - have)) {
@@ -81,7 +81,7 @@ std::optional<kv_residency::place> kv_residency::go_on(const wish& w, stay&& bef
   return lend(std::move(t), valid);
 }
 
-/// There is room for the rest of its blocks.
+/// Fills the ticket up with free blocks. @pre there are enough.
 std::optional<kv_residency::place> kv_residency::lend(taken&& t, std::uint32_t valid) {
   const auto needed = blocks_for(t.what.end);
   while (t.blocks.size() < needed) {
@@ -109,10 +109,10 @@ void kv_residency::give_back(std::uint64_t ticket, std::uint32_t valid) {
                                                   : t.before            ? t.before->blocks.size()
                                                                         : 0);
   staying_ -= counted;
-  // What a pass that failed should have written is nowhere else still.
+  // Rows that a failed pass should have written are still on the device alone.
   if (!t.ends && (t.stays || (t.before && failed))) return keep(std::move(t), valid);
   if (!t.before && !t.stays) return settle(t, valid);
-  // Its blocks as its passes left them; of a pass that wrote them they are in
+  // The sequence ended during the pass: its blocks are shared, and a pass that wrote them has put them into
   // the host's memory, too.
   for (std::uint32_t b = 0; b < t.blocks.size(); ++b) {
     if ((b + 1) * block_tokens_ <= valid) name(t, b, t.stays || failed);
@@ -123,7 +123,7 @@ void kv_residency::give_back(std::uint64_t ticket, std::uint32_t valid) {
   settle(t, valid);
 }
 
-/// The sequence keeps its blocks.
+/// Lets the sequence of a ticket keep its blocks until its next pass.
 void kv_residency::keep(taken&& t, std::uint32_t valid) {
   stay s;
   s.written = t.before ? t.before->written : t.what.start / block_tokens_;
@@ -139,8 +139,7 @@ void kv_residency::keep(taken&& t, std::uint32_t valid) {
   stays_.emplace(t.what.sequence, std::move(s));
 }
 
-/// Everybody finds a full block by its key, if it has one and nobody else's is
-/// there.
+/// Puts a full block into the tree under its key, if it has one and the tree has no other block for it.
 bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
   auto& c = cells_[t.blocks[b]];
   const auto keys = t.what.keys;
@@ -155,7 +154,7 @@ bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
   return true;
 }
 
-/// What it kept is everybody's, or nobody's.
+/// Shares the blocks that an ended sequence kept; blocks without a key are freed.
 void kv_residency::leave(const stay& s) {
   tree_->next_time();
   for (auto b = s.blocks.size(); b-- > 0;) {
@@ -191,7 +190,7 @@ std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_
     if (s.blocks.size() >= from) miss(found);
     s.blocks.push_back(found);
   }
-  // The deepest block that is hot: those before it were used as often.
+  // The deepest hot block stands for its parents, which were used as often.
   const auto is_hot = [&](std::uint32_t block) {
     return hot != 0 && cells_[block].uses >= hot && is_unwritten(block);
   };
@@ -209,7 +208,7 @@ std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_
   return held;
 }
 
-/// Blocks before this one and itself, as far back as they are here.
+/// The chain of blocks that ends with this one, as far back as the device has it.
 std::vector<std::uint32_t> kv_residency::chain_to(std::uint32_t block) const {
   std::vector<std::uint32_t> chain{block};
   while (cells_[chain.back()].depth > 0) {
@@ -244,7 +243,7 @@ std::optional<kv_residency::write> kv_residency::next_write(std::uint32_t ahead)
 
 void kv_residency::wrote(std::uint64_t id, std::uint32_t count) {
   const auto w = writes_.extract(id);
-  // The rest of it is next, whatever it was chosen for.
+  // A chain that was written in part goes on next.
   if (const auto& blocks = w.mapped(); count > 0 && count < blocks.size())
     hot_.push_back(key_of(blocks.back()));
   for (std::uint32_t i = 0; i < w.mapped().size(); ++i) {
@@ -267,8 +266,8 @@ void kv_residency::miss(std::uint32_t block) {
     order_.set_written(handle, false);
 }
 
-/// The coldest of those that nobody is writing and nobody else has, if it is among the `count` that leave
-/// next: warmer ones that are written do not leave in its place.
+/// The coldest unwritten block that no write under way has, if it is among the `count` blocks that leave
+/// next: warmer blocks do not leave in its place, written or not.
 std::uint32_t kv_residency::first_to_lose(std::uint32_t count) const {
   const auto colder = [this](std::uint32_t a, std::uint32_t b) {
     const auto mine = tree_->last_used(cells_[a].place), theirs = tree_->last_used(cells_[b].place);
@@ -290,7 +289,7 @@ std::uint32_t kv_residency::first_to_lose(std::uint32_t count) const {
   return coldest;
 }
 
-/// While a block is written it does not leave.
+/// Keeps a block from leaving while a write has it.
 void kv_residency::set_writing(std::uint32_t block, bool value) {
   auto& c = cells_[block];
   c.writing += value ? 1 : -1u;
@@ -310,7 +309,7 @@ void kv_residency::take_out_of_order(std::uint32_t block) {
   if (c.place != prefix_tree::none) order_.erase(std::exchange(c.place, prefix_tree::none));
 }
 
-/// Takes the sequence's blocks that follow those with keys. @returns positions that `t.blocks` hold.
+/// Takes the blocks of the sequence's unfinished end. @returns positions that `t.blocks` hold.
 std::uint32_t kv_residency::adopt_tail(taken& t) {
   const auto shared = t.shared * block_tokens_;
   auto found = t.what.sequence == 0 ? tails_.end() : tails_.find(t.what.sequence);
@@ -322,7 +321,8 @@ std::uint32_t kv_residency::adopt_tail(taken& t) {
     const auto block = old.blocks[i];
     set_busy(block);
     take_out_of_order(block);
-    // What somebody else holds under a key by now, what lost the blocks before it, and what is not asked for.
+    // Blocks that became useless: another block has their key by now, the block before them is gone, or the
+    // pass does not reach them.
     if (old.first + i != t.blocks.size() || t.blocks.size() == needed) release(block);
     else t.blocks.push_back(block);
   }
@@ -331,8 +331,8 @@ std::uint32_t kv_residency::adopt_tail(taken& t) {
   return std::max(shared, held);
 }
 
-/// Parts with blocks of which positions before `valid` are held: the last first, for in this order they
-/// leave.
+/// Parts with a ticket's blocks, of which positions before `valid` hold KV. The last goes first, as blocks
+/// leave in this order.
 void kv_residency::settle(const taken& t, std::uint32_t valid) {
   const auto sequence = t.what.sequence;
   const auto keys = t.what.keys;
@@ -349,7 +349,7 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
       if (name(t, b, false)) {
         --c.pins;
         set_idle(block);
-      } else {  // somebody else computed it meanwhile: theirs is as good, and as young as what follows it
+      } else {  // another pass computed the same block meanwhile: it counts as used now, like its children
         release(block);
         tree_->keep_warm(cells_[find(keys[b])].place, tree_->time());
       }
@@ -398,7 +398,7 @@ void kv_residency::forget() {
 bool kv_residency::make_room(std::uint32_t wanted) {
   while (free_.size() < wanted && order_.victim() != prefix_tree::none) evict(in_place_[order_.victim()]);
   if (free_.size() >= wanted) return true;
-  // What is left has a child in use, which somebody computed beside it: the deepest first.
+  // Each block left has a child in use, computed by another pass beside this one: the deepest goes first.
   std::vector<std::uint32_t> rest;
   for (std::uint32_t b = 0; b < cells_.size(); ++b)
     if (cells_[b].idle && cells_[b].writing == 0) rest.push_back(b);
@@ -440,7 +440,7 @@ void kv_residency::drop_tail(std::uint64_t sequence) {
   }
 }
 
-/// It may leave, as one that was used just now. @pre nobody uses it any more.
+/// The block may leave from now on, as the most recently used one. @pre it has no pins.
 void kv_residency::set_idle(std::uint32_t block) {
   auto& c = cells_[block];
   c.idle = true;
@@ -458,6 +458,7 @@ void kv_residency::set_busy(std::uint32_t block) {
   order_.pin(c.place);
 }
 
+// Counts every block anew from cells, tickets and stays, and compares with the running numbers.
 bool kv_residency::consistent() const {
   std::vector<std::uint32_t> pins(cells_.size()), seen(cells_.size());
   std::uint32_t staying = 0, idle = 0;

@@ -17,104 +17,97 @@
 
 namespace mooncaf {
 
-/// What becomes of what passes make (L1 to L2).
+/// When the KV that passes make on the device (L1) is written to the host's memory (L2).
 struct device_write_rule {
-  bool through = true;     ///< the host's memory gets it at once
-  std::uint32_t hits = 0;  ///< else: when so many requests have used it; 0: before it leaves the device
+  bool through = true;     ///< every block is written at once
+  std::uint32_t hits = 0;  ///< else a block is written once so many requests used it; 0: before it leaves
 
   /// @param selective_hits  of `write_through_selective`.
   static constexpr device_write_rule of(write_policy policy, std::uint32_t selective_hits) noexcept {
     return {writes_on_commit(policy), policy == write_policy::write_through_selective ? selective_hits : 0};
   }
 
-  /// So many of a device's blocks are kept free of what is nowhere else: what a burst needs is written by
-  /// then.
+  /// Blocks of a device that are kept free or written ahead, so that a burst of requests finds room without a
+  /// loss.
   std::uint32_t ahead(std::uint32_t blocks) const noexcept {
     constexpr std::uint32_t share = 8;
     return hits > 0 ? 0 : std::max(1u, blocks / share);
   }
 };
 
-/// Lends a device's blocks to passes and keeps what they hold. A full block whose key is known is shared by
-/// everybody with that prefix, whichever request or worker filled it; the blocks of a sequence behind those
-/// are kept under its name. Blocks that nobody uses leave least recently used first, a child before its
-/// parent, so that what stays is always a prefix.
+/// Lends a device's blocks to passes and keeps their KV afterwards. A full block whose key is known is shared
+/// by all sequences with that prefix, whichever request or worker filled it; the blocks of a sequence behind
+/// its keyed ones are kept under the sequence's name. Unused blocks leave least recently used first, a child
+/// before its parent, so that the blocks that are left always form prefixes.
 ///
-/// **One tree**: what it holds is the device's tier of the node's `prefix_tree`, so a request's use of a
-/// prefix counts here, whoever it is for, and what the tiers below have need not be asked: a block that one
-/// of them has is written, and when the last of them lets go of it since the device gives it back, it no
-/// longer is.
+/// **One tree**: the blocks are the device's tier of the node's `prefix_tree`. A request's use of a prefix
+/// counts there for all tiers, and the tree knows which blocks the tiers below have: such a block counts as
+/// written, and as unwritten again once the last of those tiers has dropped it.
 ///
-/// What passes make may **stay**: the host's memory does not get it, and the sequence keeps all of its
-/// blocks, from pass to pass, until it is `let_go`. So nothing that is nowhere else is taken from who still
-/// goes on with it; and room for one longest sequence is never given to stayers, so that everybody gets on.
-/// What is left behind is unwritten: it leaves as the rest does, so it is written before (`next_write`), or
-/// lost.
+/// The KV of a sequence may **stay**: the host's memory does not get it, and the sequence keeps all of its
+/// blocks, from pass to pass, until `let_go`. So the only copy of a block is never taken from a sequence that
+/// goes on with it; and as staying sequences never get the room of one longest sequence, passes always find
+/// room. Blocks of a sequence that was let go are unwritten. They leave as other blocks do, so they are
+/// written before (`next_write`) or lost.
 ///
-/// Decides only; whoever asks moves the bytes. @thread One at a time, who holds the tree's mutex where others
-/// share the tree. @cost O(blocks of the sequence) a call.
+/// The class decides; its callers move the bytes. @thread One thread at a time, which holds the tree's mutex
+/// where the tree is shared. @cost O(blocks of the sequence) a call.
 class kv_residency {
  public:
   /// @param blocks        of the device; >= 1.
-  /// @param block_tokens  >= 1. @param spare  blocks that are never held by
-  /// those who stay.
+  /// @param block_tokens  >= 1. @param spare  blocks that staying sequences never hold.
   /// @param tree     of all tiers of the node; null: one of its own.
-  /// @param offered  whether others may find here what is nowhere else. If not, all of it is in memory.
+  /// @param offered  whether other requests may find blocks here that no other tier has. If not, memory has
+  /// all.
   kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare = 0,
                std::shared_ptr<prefix_tree> tree = {}, bool offered = true);
 
-  /// What a pass needs room for: positions [0, end), of which those before `start` are settled.
+  /// A pass's need of room: positions [0, end), of which the pass computes [start, end).
   struct wish {
-    /// Names who goes on with it from pass to pass; 0: nobody. Equal names mean equal positions before
-    /// `start`.
+    /// Name of the sequence that goes on from pass to pass; 0: it has one pass. Equal names mean equal
+    /// positions before `start`.
     std::uint64_t sequence = 0;
     /// Of the leading blocks, as far as they are known; valid until `give_back`.
     std::span<const block_key> keys;
     std::uint32_t start = 0;
     std::uint32_t end = 0;  ///< > start, but for `expect`
-    bool may_stay = false;  ///< what the pass makes need not be in the host's
-                            ///< memory; of a named sequence
+    bool may_stay = false;  ///< the host's memory need not get the new KV; only of a named sequence
   };
   struct place {
     std::uint64_t ticket = 0;  ///< for `give_back`
-    /// Indices in [0, blocks) of positions 0 to `end`; until `give_back`. Those with a position from `start`
+    /// Indices in [0, blocks) of positions 0 to `end`; until `give_back`. Blocks with a position from `start`
     /// on are this ticket's alone.
     std::span<const std::uint32_t> blocks;
     std::uint32_t valid = 0;  ///< leading positions that the blocks hold already; at most `start`
-    /// Positions from here to `end` have to be in the host's memory when the
-    /// pass is over: `end`, they stay; else `start`, or less if what the passes
-    /// before made had stayed.
+    /// The pass has to write positions from here to `end` to the host's memory. `end`: none, the sequence
+    /// stays; else `start`, or less if the KV of earlier passes had stayed.
     std::uint32_t write_from = 0;
   };
 
   /// @returns nothing if the blocks that no ticket uses do not suffice.
   std::optional<place> take(const wish& w);
-  /// Room for positions [0, end) of a sequence that has not begun, which come here from the host's memory
-  /// beside all passes: as `take`, but only of what those who stay may have, so that passes get on however
-  /// many wait.
+  /// Room for positions [0, end) of a sequence that has not begun and whose KV is loaded from the host's
+  /// memory beside all passes. As `take`, but within the room of staying sequences, so that passes find room
+  /// however many prompts arrive.
   /// @pre `start == end`. @returns nothing if there is no such room, or if the sequence has stayed here.
   std::optional<place> expect(const wish& w);
-  /// Of what was taken, positions before `valid` are held now: at least the place's own.
+  /// Ends a ticket. @param valid  leading positions whose KV the blocks hold now; at least `place::valid`.
   void give_back(std::uint64_t ticket, std::uint32_t valid);
 
-  /// Whether the sequence keeps what its passes made, which the host's memory does not have.
+  /// Whether the sequence keeps KV that the host's memory does not have.
   bool stays(std::uint64_t sequence) const { return stays_.contains(sequence); }
-  /// Leading ones that are here.
+  /// How many of the leading keys are here.
   std::uint32_t match(std::span<const block_key> keys) const noexcept;
-  /// Leading blocks of a sequence that has not begun, by their keys, are its
-  /// own from now on, as if its passes had made them. @param from  so many of
-  /// them it has elsewhere.
-  /// @param hot  uses after which a block is worth writing; 0: none is for
-  /// that.
-  /// @returns how many, if it is more than that; else 0.
+  /// Gives a sequence that has not begun the leading blocks with these keys, as if its own passes had made
+  /// them. @param from  leading blocks that the sequence has in memory.
+  /// @param hot  uses after which a block is written; 0: uses do not count.
+  /// @returns the number of blocks given, if it is above `from`; else 0, and none is given.
   std::uint32_t adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from,
                       std::uint32_t hot);
-  /// The sequence goes on no more: its blocks are everybody's. Unknown ones are
-  /// ignored.
+  /// The sequence has ended: its blocks are shared from now on. Unknown sequences are ignored.
   void let_go(std::uint64_t sequence);
 
-  /// Blocks that are to be in the host's memory, parents first, and what they
-  /// hold; nobody writes to them and they stay where they are until `wrote`.
+  /// Blocks to be written to the host's memory, parents first. Until `wrote` they neither change nor leave.
   struct write {
     struct item {
       block_key key, parent;  ///< of a prompt's first block `parent` is its own
@@ -122,21 +115,20 @@ class kv_residency {
       std::uint32_t block = 0;
     };
     std::uint64_t id = 0;
-    std::vector<item> chain;  ///< the leading ones may be there already
+    std::vector<item> chain;  ///< memory may have its leading blocks already
   };
-  /// The coldest chain that is not written, if the next `ahead` blocks could
-  /// not be had at once without losing anything; before it, those that were
-  /// used often enough. @cost O(blocks) where any is not written.
+  /// Chains that were used often enough (`adopt`); then, if taking `ahead` blocks at once would lose
+  /// unwritten ones, the coldest unwritten chain. @cost O(blocks) where any is unwritten.
   std::optional<write> next_write(std::uint32_t ahead);
   /// The first `count` of the chain are in the host's memory.
   void wrote(std::uint64_t id, std::uint32_t count);
-  /// Somebody needs these in the host's memory, which has the first `from` of them: they are written next.
+  /// Has the blocks with these keys written next; the host's memory has the first `from` of them already.
   /// @returns `match(keys)`.
   std::uint32_t want(std::span<const block_key> keys, std::uint32_t from);
 
-  /// Nothing that is not lent is held any longer.
+  /// Frees every block that is not lent.
   void forget();
-  /// The device's memory is gone, and who used it.
+  /// Frees every block and ends every ticket: the device's memory is gone.
   void clear();
 
   std::uint32_t blocks_for(std::uint32_t tokens) const noexcept;
@@ -144,8 +136,8 @@ class kv_residency {
     std::uint32_t first = 0, last = 0;  ///< [first, last)
     std::uint32_t size() const noexcept { return last - first; }
   };
-  /// Blocks that must come from elsewhere before positions [0, start) can be read of a place that holds
-  /// `valid` of them: whole ones, since where they come from holds their beginning, too.
+  /// Blocks that must be loaded before positions [0, start) can be read, where `valid` positions are held.
+  /// Whole blocks: the memory that they are loaded from has their beginnings, too.
   block_range missing(std::uint32_t valid, std::uint32_t start) const noexcept;
   std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(cells_.size()); }
   /// Blocks that hold something or are lent.
@@ -167,18 +159,18 @@ class kv_residency {
 
   struct cell {
     std::uint32_t pins = 0;  ///< tickets that use it
-    bool idle = false;       ///< it holds something, and nobody uses it
-    bool named = false;      ///< everybody finds it by its key
+    bool idle = false;       ///< it holds KV, and no ticket, sequence or write uses it
+    bool named = false;      ///< the tree finds it by its key
     /// In the tree, if it has a key or is part of an end.
     prefix_tree::handle place = prefix_tree::none;
-    std::uint64_t sequence = 0;  ///< whose end it is part of, if it has no key
+    std::uint64_t sequence = 0;  ///< that it is the unfinished end of, if it has no key
     std::uint32_t depth = 0;     ///< in its sequence
     std::uint32_t uses = 0;      ///< of sequences that began with it
     std::uint32_t writing = 0;   ///< chains under way that have it
   };
-  /// What a sequence keeps from pass to pass.
+  /// A staying sequence between its passes.
   struct stay {
-    std::vector<std::uint32_t> blocks;  ///< all of its, each with a pin
+    std::vector<std::uint32_t> blocks;  ///< all of the sequence's, each with a pin
     std::uint32_t valid = 0;
     std::uint32_t written = 0;  ///< leading blocks that the host's memory has
   };
@@ -192,10 +184,10 @@ class kv_residency {
     wish what;
     std::vector<std::uint32_t> blocks;
     std::uint32_t shared = 0;    ///< leading blocks that had keys when they were taken
-    std::optional<stay> before;  ///< it stayed
-    bool stays = false;          ///< it will
-    bool ends = false;           ///< let go meanwhile
-    bool expected = false;       ///< no pass has it: counted with those who stay
+    std::optional<stay> before;  ///< what the sequence had, if it stayed before
+    bool stays = false;          ///< the sequence will stay
+    bool ends = false;           ///< the sequence was let go meanwhile
+    bool expected = false;       ///< of `expect`, and counted with staying sequences
     std::uint32_t write_from = 0;
   };
 
@@ -217,7 +209,7 @@ class kv_residency {
     return c.named && offered_ && !order_.written(c.place);
   }
   const block_key& key_of(std::uint32_t block) const noexcept { return tree_->key(cells_[block].place); }
-  /// Memory does not have it. If the tree says otherwise, it has it again.
+  /// Marks the block as unwritten, unless the tree says that another tier has it again.
   void miss(std::uint32_t block);
   std::uint32_t first_to_lose(std::uint32_t count) const;
   std::vector<std::uint32_t> chain_to(std::uint32_t block) const;
@@ -234,16 +226,16 @@ class kv_residency {
   std::vector<cell> cells_;
   std::vector<std::uint32_t> free_;
   std::shared_ptr<prefix_tree> tree_;
-  prefix_tree::tier& order_;             ///< of blocks with something in them; pinned: not to leave
+  prefix_tree::tier& order_;             ///< of blocks that hold KV; pinned blocks do not leave
   std::vector<std::uint32_t> in_place_;  ///< block by its handle
   bool offered_;
   std::uint32_t spare_;
   std::uint32_t idle_ = 0;     ///< blocks
   std::uint32_t staying_ = 0;  ///< blocks of sequences that stay, once for each
   std::uint64_t lost_ = 0;
-  std::unordered_map<std::uint64_t, stay> stays_;  ///< by sequence, but for those with a ticket
+  std::unordered_map<std::uint64_t, stay> stays_;  ///< by sequence, while no ticket has it
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> writes_;
-  std::vector<block_key> hot_;  ///< used often enough, and not written
+  std::vector<block_key> hot_;  ///< of blocks that were used often enough and are unwritten
   std::uint64_t next_write_ = 1;
   std::unordered_map<std::uint64_t, tail> tails_;
   std::unordered_map<std::uint64_t, taken> tickets_;

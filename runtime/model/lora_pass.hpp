@@ -23,14 +23,14 @@ class lora_pass {
   /// Which rows of the pass to come want which adapter; `last` are the rows that want logits.
   void plan(std::span<const batch_item> items);
 
-  /// What follows is about `layer`, and rows are those of the pass …
+  /// Later calls are about `layer`, with all rows of the pass.
   void begin_layer(std::uint32_t layer) noexcept;
-  /// … or only those that want logits.
+  /// From here on calls are about the rows that want logits.
   void narrow() noexcept { narrow_ = true; }
-  /// What follows is about the rows from `first` on.
+  /// From here on calls are about the rows from `first` on.
   void begin_tile(std::size_t first) noexcept { first_ = first; }
 
-  /// out += what the rows' adapters add to the product of x with the matrix at `site`.
+  /// out += the rows' adapters' share of the product of x with the matrix at `site`.
   void add(compute_queue& queue, lora_site site, tensor x, tensor out);
 
  private:
@@ -44,7 +44,7 @@ class lora_pass {
 
   std::unique_ptr<buffer> memory_;
   std::size_t widest_ = 0, rank_ = 0;
-  std::vector<group> groups_;  ///< those of the pass under way lie in front
+  std::vector<group> groups_;  ///< the first `used_` belong to the pass under way
   std::size_t used_ = 0;
   std::uint32_t layer_ = 0;
   bool narrow_ = false;

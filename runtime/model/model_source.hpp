@@ -20,7 +20,7 @@ struct source_tensor {
   std::size_t rows = 1;  ///< of all outer dimensions together; 1 for a vector
   std::size_t cols = 0;
   std::span<const std::byte> data;
-  /// Added to each element of a gain: some families store what it differs from one by.
+  /// Added to each element of a gain: some families store a gain's difference from one.
   float added = 0;
   std::shared_ptr<const void>
       owner{};  ///< of `data`, where the source does not keep it; the reader does then

@@ -104,6 +104,7 @@ result<void> apply_divisors(const gguf_file& file, const char* name, std::vector
 
 }  // namespace
 
+// Llama 3 and LongRoPE have no kind of their own in GGUF: a tensor of divisors stands for them.
 result<rope_table> rope_from_gguf(const gguf_file& file, std::string_view arch, std::uint32_t head_dim,
                                   std::uint32_t context_length) {
   const auto prefix = std::string(arch) + ".rope.";

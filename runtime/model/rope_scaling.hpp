@@ -1,5 +1,5 @@
 #pragma once
-// Rotary frequencies of a model, with whatever its makers did to stretch the context folded in.
+// Rotary frequencies of a model, with the stretching of its context folded in.
 
 #include <cstdint>
 #include <span>
@@ -36,7 +36,7 @@ struct yarn_params {
 };
 rope_table yarn_table(std::uint32_t head_dim, double base, const yarn_params& params);
 
-/// Llama 3: pairs that turn often over the original context keep their frequency, those that turn rarely are
+/// Llama 3: pairs that turn often over the original context keep their frequency, pairs that turn rarely are
 /// slowed by `factor`, with a smooth passage between.
 struct llama3_params {
   double factor = 1;

@@ -79,6 +79,8 @@ const safetensors_tensor* safetensors_file::tensor(std::string_view name) const 
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
+// Sizes are compared before they are added or allocated: the header's length and all offsets are foreign
+// numbers.
 result<safetensors_file> parse_safetensors(std::span<const std::byte> bytes, std::string_view name) {
   safetensors_file file;
   file.name_ = name;

@@ -36,12 +36,12 @@ double uniform_draw(std::uint64_t seed, std::uint64_t position) noexcept {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
-/// Of tokens that are kept out: below all others, and above those that a grammar excludes, so that what must
-/// not come still does if nothing else may.
+/// Logit of tokens that settings keep out. It is above that of tokens that a grammar excludes, so such a
+/// token still comes where the grammar allows no other.
 constexpr float kept_out = -1e30f;
 constexpr float greedy_below = 1e-5f;  // temperatures under this are greedy, as in vLLM
 
-/// Of entries for one token their sum is left.
+/// Adds up the entries of each token, so that one is left.
 void merge_biases(std::vector<std::pair<std::int32_t, float>>& biases) {
   std::ranges::stable_sort(biases, {}, &std::pair<std::int32_t, float>::first);
   std::size_t kept = 0;
@@ -70,6 +70,8 @@ void merge_edits(std::vector<logit_edit>& edits) {
 
 }  // namespace
 
+// Ids outside the vocabulary are dropped here, and biases of one token added up, so that `next` need not
+// look.
 sampler::sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
                  std::span<const std::int32_t> eos_ids, std::size_t vocab_size,
                  std::span<const std::int32_t> generated, std::unique_ptr<token_constraint> constraint)
@@ -161,7 +163,7 @@ void sampler::process(std::span<float> logits) const {
   if (constraint_) lower_others(logits, constraint_->allowed(), minus_infinity);
   each_kept_out([&](std::int32_t id) {
     auto& logit = logits[static_cast<std::size_t>(id)];
-    logit = std::min(logit, kept_out);  // what the grammar excludes stays so
+    logit = std::min(logit, kept_out);  // a token that the grammar excludes stays below
   });
   if (!allowed_.empty()) lower_others(logits, allowed_, kept_out);
   for (const auto& [id, bias] : params_.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
@@ -208,14 +210,14 @@ sampled_token describe_token(std::span<const float> logits, std::int32_t id, std
   return with_logprobs(id, logits[static_cast<std::size_t>(id)], log_sum_exp(mass.peak, mass.weights), best);
 }
 
-/// What `process` does to single tokens.
+/// The edits of `process` to single tokens.
 void sampler::list_edits() {
   edits_.clear();
   const auto out = [this](std::int32_t id) { edits_.push_back({.id = id, .most = kept_out}); };
   each_kept_out(out);
   for (const auto& [id, bias] : params_.logit_bias) edits_.push_back({.id = id, .bias = bias});
   merge_edits(edits_);
-  // A long prompt has thousands of those, each once: not worth sorting.
+  // A long prompt has thousands of tokens, each once: sorting their entries would cost more than it saves.
   const auto few = edits_.size();
   for (const auto& entry : seen_) {
     if (entry.id == -1) continue;

@@ -41,7 +41,7 @@ class sampler {
   /// @param vocab_size    logits per call; ids outside are ignored.
   /// @param generated     output tokens that exist already (the request moved here); sampling goes on after
   /// them.
-  /// @param constraint    what `params.grammar` says, at the beginning of the answer; null without one.
+  /// @param constraint    of `params.grammar`, at the beginning of the answer; null without one.
   sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
           std::span<const std::int32_t> eos_ids, std::size_t vocab_size,
           std::span<const std::int32_t> generated = {},
@@ -52,11 +52,12 @@ class sampler {
   /// @param logits  [vocab_size]
   sampled_token next(std::span<float> logits);
 
-  /// How a device chooses what `next` would, so that the logits stay there; null where only `next` does it:
-  /// under a grammar and with `allowed_token_ids`, whose masks are as long as the vocabulary and made here,
-  /// and beyond what devices take (gpu/token_choice.hpp). Good until the next call of anything.
+  /// Instructions by which a device chooses the token that `next` would, so that the logits stay on the
+  /// device. Null where only `next` can choose: under a grammar and with `allowed_token_ids`, whose masks are
+  /// as long as the vocabulary and made here, and beyond the limits of gpu/token_choice.hpp. Valid until the
+  /// next call.
   token_choice* choice();
-  /// What `next` would have returned, from what a device made of `choice`.
+  /// The result of `next`, from a device's outcome of `choice`.
   sampled_token described(const chosen_token& chosen) const;
 
   /// Whether `prepare` has anything to do.

@@ -9,7 +9,7 @@
 
 namespace mooncaf {
 
-/// What of the model's last hidden states, behind its final norm, is asked for beside the first token.
+/// Which of the last hidden states, behind the final norm, a request asks for beside the first token.
 enum class pooling_kind : std::uint8_t { none, mean, last };
 
 /// One request's sampling settings; names and ranges follow the OpenAI and vLLM APIs.

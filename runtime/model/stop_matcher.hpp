@@ -1,5 +1,5 @@
 #pragma once
-// Finds stop strings in text that arrives in pieces, and holds back no more than what may still become one.
+// Finds stop strings in text that arrives in pieces, and holds back only text that may still become one.
 
 #include <span>
 #include <string>
@@ -17,7 +17,7 @@ class stop_matcher {
   /// @param keeps  the stop string that ends the text is its last part.
   explicit stop_matcher(std::span<const std::string> stops = {}, bool keeps = false);
 
-  /// Takes the next piece and returns what can be sent to the client now; empty once `stopped()`.
+  /// Takes the next piece and returns the text that can be sent to the client now; empty once `stopped()`.
   /// @param may_stop  false while the request is below its `min_tokens`: the piece is no part of any stop
   /// string.
   std::string feed(std::string_view piece, bool may_stop = true);

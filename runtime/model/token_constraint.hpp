@@ -1,5 +1,5 @@
 #pragma once
-// What may come next, as a sampler asks for it.
+// Which tokens may come next: the sampler's view of a grammar.
 
 #include <cstdint>
 #include <span>
@@ -12,7 +12,7 @@ class token_constraint {
   virtual ~token_constraint() = default;
   /// Whether `allowed` has nothing to compute.
   virtual bool ready() const = 0;
-  /// Computes what `allowed` returns. May run beside a forward pass.
+  /// Computes the result of `allowed`. May run beside a forward pass.
   virtual void prepare() = 0;
   /// Bit i % 64 of word i / 64: whether token i may come now; at least one is set. Valid until `accept`.
   virtual std::span<const std::uint64_t> allowed() = 0;
