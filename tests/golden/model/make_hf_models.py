@@ -252,14 +252,9 @@ TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|i
 CHATS = ["Hello, who are you?", "Count to three: 1, 2,", "  spaces  and\nlines é ü 中文 <|im_end|>"]
 
 
-# Models that are served over HTTP; the answers of NAME stand in NAME with an underscore, beside this script.
+# Served over HTTP, and the base of adapters; the answers of NAME stand in NAME with an underscore, beside this script.
 SERVED = {
     "hf-served": (t.Qwen2Config, t.Qwen2ForCausalLM, dict(hidden_size=48, intermediate_size=64, tie_word_embeddings=True)),
-    "hf-served-deepseek": (t.DeepseekV3Config, t.DeepseekV3ForCausalLM,
-                           dict(**DEEPSEEK, hidden_size=48, intermediate_size=64, q_lora_rank=None, n_routed_experts=4,
-                                n_group=2, topk_group=2, norm_topk_prob=True, tie_word_embeddings=True)),
-    "hf-served-gpt-oss": (t.GptOssConfig, t.GptOssForCausalLM,
-                          dict(**GPT_OSS, hidden_size=48, intermediate_size=32, tie_word_embeddings=True)),
 }
 
 
