@@ -17,70 +17,14 @@ namespace {
 using json = schema_writer::json;
 
 constexpr std::size_t max_visits = 20'000;
-constexpr const char* all_types[] = {"object", "array", "string", "number", "boolean", "null"};
 
-/// Which type a keyword speaks of.
-constexpr std::pair<std::string_view, std::string_view> keyword_types[] = {
-    {"properties", "object"},    {"required", "object"},         {"additionalProperties", "object"},
-    {"minProperties", "object"}, {"maxProperties", "object"},    {"items", "array"},
-    {"prefixItems", "array"},    {"minItems", "array"},          {"maxItems", "array"},
-    {"uniqueItems", "array"},    {"minLength", "string"},        {"maxLength", "string"},
-    {"pattern", "string"},       {"format", "string"},           {"minimum", "number"},
-    {"maximum", "number"},       {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"},
-    {"multipleOf", "number"}};
-
-/// What would have to be held and cannot be.
-constexpr std::string_view unsupported[] = {"not",
-                                            "if",
-                                            "then",
-                                            "else",
-                                            "dependentRequired",
-                                            "dependentSchemas",
-                                            "dependencies",
-                                            "propertyNames",
-                                            "contains",
-                                            "minContains",
-                                            "maxContains",
-                                            "unevaluatedItems",
-                                            "$dynamicRef",
-                                            "$recursiveRef",
-                                            "patternProperties",
-                                            "unevaluatedProperties",
-                                            "divisibleBy",
-                                            "extends",
-                                            "disallow",
-                                            "additionalItems"};
-
-template <class List>
-bool among(const List& list, std::string_view name) {
-  return std::ranges::find(list, name) != std::end(list);
-}
-
-/// Whether JSON schema gives this keyword a meaning for what is valid.
-bool asserts(std::string_view keyword) {
-  constexpr std::string_view other[] = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
-  return among(unsupported, keyword) || among(other, keyword) ||
-         std::ranges::find(keyword_types, keyword, [](const auto& k) { return k.first; }) !=
-             std::end(keyword_types);
-}
-
-bool is_type(const json& value, const std::string& type) {
-  if (type == "number") return value.is_number();
-  if (type == "integer") {
-    return value.is_number_integer() ||
-           (value.is_number() && value.get<double>() == std::floor(value.get<double>()));
-  }
-  return type == value.type_name();
-}
+/// Beyond these, a bound says no more than that a number has no exponent.
+constexpr double widest = 9.9e15;
 
 }  // namespace
 
-void schema_writer::complain(const std::string& where, const std::string& what) {
-  if (problem_.empty()) problem_ = "at " + where.substr(0, 200) + ": " + what;
-}
-
 std::string schema_writer::rule(std::string right_side) {
-  const auto name = "r" + std::to_string(rule_count_++);
+  const auto name = fresh_name();
   rules_ += name + " ::= " + std::move(right_side) + "\n";
   if (rules_.size() > grammar_limits::max_text_bytes) complain("#", "the schema makes too large a grammar");
   return name;
@@ -97,9 +41,9 @@ std::string schema_writer::base(std::string_view name) {
   } else if (name == "string") {
     right = R"("\"" )" + base("char") + R"(* "\"")";
   } else if (name == "number") {
-    right = number_expression({});
+    right = *number_expression({}, {});
   } else if (name == "integer") {
-    right = integer_expression({});
+    right = *integer_expression({}, {});
   } else if (name == "object") {
     const auto ws = base("ws"), member = base("string") + " \":\" " + ws + " " + base("value");
     right = "\"{\" " + ws + " (" + member + " (\",\" " + ws + " " + member + ")* " + ws + ")? \"}\"";
@@ -114,11 +58,9 @@ std::string schema_writer::base(std::string_view name) {
   return std::string{name};
 }
 
-std::string schema_writer::any_value() { return base("value"); }
-
-result<std::string> schema_writer::run() {
-  const auto root = visit(document_, "#");
-  if (failed()) return fail(ec::invalid_argument, problem_);
+result<std::string> schema_writer::run(const json& document) {
+  const auto root = visit(document, "#");
+  if (failed()) return fail(ec::invalid_argument, sets_.problem());
   auto out = "root ::= " + root + "\n" + rules_;
   for (const auto& [name, right] : base_rules_) out += name + " ::= " + right + "\n";
   return out;
@@ -132,29 +74,25 @@ std::string schema_writer::json_object_rules() {
   return out;
 }
 
-std::optional<std::uint32_t> schema_writer::count(const json& schema, const char* keyword,
-                                                  const std::string& where) {
-  const auto i = schema.find(keyword);
-  if (i == schema.end()) return std::nullopt;
-  const bool whole = i->is_number() && i->get<double>() == std::floor(i->get<double>());
-  if (!whole || i->get<double>() < 0 || i->get<double>() > grammar_limits::max_repeat) {
-    complain(where, std::string{keyword} + " must be a whole number from 0 to " +
-                        std::to_string(grammar_limits::max_repeat));
-    return std::nullopt;
-  }
-  return static_cast<std::uint32_t>(i->get<double>());
+std::string schema_writer::visit_ref(const std::string& ref, const std::string& where) {
+  if (const auto i = refs_.find(ref); i != refs_.end()) return i->second;
+  const auto* target = sets_.resolve(ref, where);
+  if (!target) return {};
+  // Named before it is visited: it may lead back to itself.
+  const auto name = "d" + std::to_string(refs_.size());
+  refs_.emplace(ref, name);
+  const auto body = visit(*target, ref);
+  rules_ += name + " ::= " + body + "\n";
+  return name;
 }
 
-void schema_writer::check_keywords(const json& schema, const std::string& where) {
-  for (const auto& [name, value] : schema.items()) {
-    if (name == "if" && !schema.contains("then") && !schema.contains("else")) continue;
-    if (among(unsupported, name)) complain(where, "'" + name + "' is not supported");
-    if ((name == "$id" || name == "id") && where != "#" && value.is_string())
-      complain(where, "'" + name + "' is supported at the root alone");
-    if (name == "required" && !value.is_array()) complain(where, "'required' must be a list");
-    if (name == "multipleOf" && value != 1) complain(where, "'multipleOf' is not supported");
-    if (name == "uniqueItems" && value != false) complain(where, "'uniqueItems' is not supported");
+std::string schema_writer::visit_parts(const json& parts, const std::string& where) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size() && !failed(); ++i) {
+    const auto part = visit(parts[i], where + "/" + std::to_string(i));
+    out += (out.empty() ? "" : " | ") + part;
   }
+  return "(" + out + ")";
 }
 
 std::string schema_writer::visit(const json& schema, const std::string& where) {
@@ -168,44 +106,58 @@ std::string schema_writer::visit(const json& schema, const std::string& where) {
     ~deeper() { --depth; }
     std::size_t& depth;
   } inside{depth_};
-  check_keywords(schema, where);
+  sets_.check_keywords(schema, where);
   if (failed()) return {};
-  if (schema.contains("$ref")) return visit_ref(schema, where);
-  if (schema.contains("allOf")) return visit_all(schema, where);
-  if (schema.contains("anyOf")) return visit_union(schema, "anyOf", where);
-  if (schema.contains("oneOf")) return visit_union(schema, "oneOf", where);
-  if (schema.contains("const")) return values(json::array({schema["const"]}), schema, where);
-  if (schema.contains("enum")) return values(schema["enum"], schema, where);
+  // Parts that stand alone are rules of their own, so that what they lead to is written once.
+  const auto words = std::ranges::count_if(schema.items(), [](const auto& i) { return !is_note(i.key()); });
+  if (words == 1) {
+    if (schema.contains("$ref")) return visit_ref(schema["$ref"].get<std::string>(), where);
+    if (schema.contains("anyOf")) return visit_parts(schema["anyOf"], where + "/anyOf");
+    if (schema.contains("allOf") && schema["allOf"].size() == 1)
+      return visit(schema["allOf"][0], where + "/allOf/0");
+    if (schema.contains("oneOf")) {
+      const auto& parts = schema["oneOf"];
+      bool apart = true;
+      for (std::size_t i = 0; i < parts.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j) apart = apart && sets_.disjoint(parts[i], parts[j]);
+      if (apart) return visit_parts(parts, where + "/oneOf");
+    }
+  }
+  constexpr const char* parts[] = {
+      "$ref",        "allOf", "anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas",
+      "dependencies"};
+  const bool whole = std::ranges::none_of(parts, [&](const char* name) { return schema.contains(name); });
+  if (whole) {
+    const auto flat = sets_.alternatives(schema, where);
+    return failed() ? std::string{} : visit_flat(flat.front(), where);
+  }
+  // Named before its alternatives are visited: joined schemas may lead back to themselves.
+  const auto text = schema.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (const auto i = known_.find(text); i != known_.end()) return i->second;
+  const auto name = fresh_name();
+  known_.emplace(text, name);
   std::string out;
-  const auto types = types_of(schema, where);
+  for (const auto& flat : sets_.alternatives(schema, where)) {
+    const auto one = visit_flat(flat, where);
+    if (failed()) return {};
+    if (!one.empty() && one != "[]") out += (out.empty() ? "" : " | ") + one;
+  }
+  rules_ += name + " ::= " + (out.empty() ? "[]" : out) + "\n";
+  return name;
+}
+
+std::string schema_writer::visit_flat(const json& schema, const std::string& where) {
+  if (schema.contains("enum")) return values(schema, where);
+  const auto types = sets_.types_of(schema, where);
+  if (failed()) return {};
   if (types.empty()) return any_value();
+  std::string out;
   for (const auto& type : types) {
     const auto part = of_type(type, schema, where);
     if (failed()) return {};
-    out += (out.empty() ? "" : " | ") + part;
+    if (!part.empty()) out += (out.empty() ? "" : " | ") + part;
   }
-  return types.size() == 1 ? out : "(" + out + ")";
-}
-
-std::vector<std::string> schema_writer::types_of(const json& schema, const std::string& where) {
-  std::vector<std::string> out;
-  if (const auto type = schema.find("type"); type != schema.end()) {
-    for (const auto& t : type->is_array() ? *type : json::array({*type})) {
-      const bool known =
-          t.is_string() && (among(all_types, t.get_ref<const std::string&>()) || t == "integer");
-      if (!known) {
-        complain(where, "'type' must be one of JSON schema's types");
-        return {};
-      }
-      if (!among(out, t.get_ref<const std::string&>())) out.push_back(t.get<std::string>());
-    }
-    if (out.empty()) complain(where, "'type' must name a type");
-    return out;
-  }
-  for (const auto& [keyword, type] : keyword_types) {
-    if (schema.contains(keyword) && !among(out, type)) out.emplace_back(type);
-  }
-  return out;
+  return out.empty() ? "[]" : "(" + out + ")";
 }
 
 std::string schema_writer::of_type(const std::string& type, const json& schema, const std::string& where) {
@@ -227,71 +179,78 @@ std::string schema_writer::literal(const json& value, const std::string& where) 
   return gbnf_literal(text);
 }
 
-std::string schema_writer::values(const json& list, const json& schema, const std::string& where) {
-  if (!list.is_array() || list.empty())
-    return complain(where, "'enum' must be a list of at least one value"), "";
-  for (const auto& [name, value] : schema.items()) {
-    if (name != "type" && name != "enum" && name != "const" && asserts(name))
-      complain(where, "'" + name + "' beside 'enum' or 'const' is not supported");
-  }
-  if (schema.contains("enum") && schema.contains("const"))
-    complain(where, "'enum' beside 'const' is not supported");
-  const auto types = types_of(schema, where);
+std::string schema_writer::values(const json& schema, const std::string& where) {
+  auto rest = schema;
+  rest.erase("enum");
   std::string out;
-  for (const auto& value : list) {
-    const bool fits =
-        types.empty() || std::ranges::any_of(types, [&](const auto& t) { return is_type(value, t); });
-    if (fits) out += (out.empty() ? "" : " | ") + literal(value, where);
+  for (const auto& value : schema["enum"]) {
+    if (sets_.holds(rest, value)) out += (out.empty() ? "" : " | ") + literal(value, where);
+    if (failed()) return {};
   }
-  if (out.empty()) complain(where, "no value of 'enum' has the type");
-  return "(" + out + ")";
+  return out.empty() ? "[]" : "(" + out + ")";
 }
 
 std::string schema_writer::number(const json& schema, bool whole, const std::string& where) {
   number_bounds bounds;
-  const auto bound = [&](const char* name, const char* exclusive, std::optional<double>& to, bool& open,
-                         bool lower) {
-    const auto take = [&](const json& v, bool is_open) {
-      if (!v.is_number() || std::abs(v.get<double>()) > number_bound_limit)
-        return complain(where, std::string{name} + " must be a number within ±9e15");
-      const auto value = v.get<double>();
-      const bool tighter = !to || (lower ? value > *to : value < *to) || (value == *to && is_open);
-      if (tighter) to = value, open = is_open;
-    };
-    const auto given = schema.find(exclusive);
-    const bool draft4 = given != schema.end() && given->is_boolean() && given->get<bool>();
-    if (const auto i = schema.find(name); i != schema.end()) take(*i, draft4);
-    if (given != schema.end() && !given->is_boolean()) take(*given, true);
+  const auto bound = [&](const char* name, bool open, bool lower) {
+    const auto given = schema.find(name);
+    if (given == schema.end()) return;
+    if (!given->is_number()) return complain(where, std::string{name} + " must be a number");
+    const bool wide = lower ? given->get<double>() < -widest : given->get<double>() > widest;
+    const auto value =
+        decimal::parse(wide ? (lower ? "-9999999999999999" : "9999999999999999") : given->dump());
+    if (!value)
+      return complain(where, std::string{name} +
+                                 " must be a number within ±9e15, with at most 15 digits behind its point");
+    auto& to = lower ? bounds.low : bounds.high;
+    auto& is_open = lower ? bounds.above_low : bounds.below_high;
+    const bool tighter = !to || (lower ? less(*to, *value) : less(*value, *to)) || (*to == *value && open);
+    if (tighter) to = value, is_open = open;
   };
-  bound("minimum", "exclusiveMinimum", bounds.low, bounds.above_low, true);
-  bound("maximum", "exclusiveMaximum", bounds.high, bounds.below_high, false);
-  // With multipleOf 1 numbers are whole.
-  whole = whole || schema.contains("multipleOf");
+  bound("minimum", false, true);
+  bound("exclusiveMinimum", true, true);
+  bound("maximum", false, false);
+  bound("exclusiveMaximum", true, false);
+  if (const auto multiple = schema.find("multipleOf"); multiple != schema.end()) {
+    bounds.multiple_of = decimal::parse(multiple->dump());
+    if (!bounds.multiple_of) complain(where, "'multipleOf' must have at most 15 digits behind its point");
+  }
   if (failed()) return {};
   if (!bounds.any()) return base(whole ? "integer" : "number");
-  auto out = whole ? integer_expression(bounds) : number_expression(bounds);
-  if (out.empty()) complain(where, "no number could be found between the bounds");
-  return rule(std::move(out));
+  const auto named = [this](std::string right) { return rule(std::move(right)); };
+  auto out = whole ? integer_expression(bounds, named) : number_expression(bounds, named);
+  if (!out) return complain(where, out.error().detail), "";
+  return out->empty() ? std::string{} : rule(std::move(*out));
+}
+
+std::string schema_writer::quoted(const result<char_language>& language, const std::string& where) {
+  if (!language) return complain(where, language.error().detail), "";
+  if (failed() || language->empty()) return {};
+  return "\"\\\"\" " + language->expression(fresh_name() + "-", rules_) + " \"\\\"\"";
 }
 
 std::string schema_writer::text(const json& schema, const std::string& where) {
-  const auto least = count(schema, "minLength", where), most = count(schema, "maxLength", where);
-  const bool pattern = schema.contains("pattern"), format = schema.contains("format");
+  const auto least = sets_.count(schema, "minLength", where), most = sets_.count(schema, "maxLength", where);
   if (failed()) return {};
-  if (pattern + format + (least.value_or(0) > 0 || most) > 1) {
-    return complain(where, "of 'pattern', 'format' and a length only one is supported"), "";
+  if (most && *most < least.value_or(0)) return {};
+  const auto patterns = schema.value(joined_keyword::patterns, json::array());
+  const bool lengths = least.value_or(0) > 0 || most;
+  if (patterns.empty() && !schema.contains("format")) {
+    if (!lengths) return base("string");
+    return rule("\"\\\"\" " + base("char") + "{" + std::to_string(least.value_or(0)) + "," +
+                (most ? std::to_string(*most) : "") + "} \"\\\"\"");
   }
-  if (pattern || format) {
-    const auto& given = schema[pattern ? "pattern" : "format"];
-    if (!given.is_string()) return complain(where, "'pattern' and 'format' must be strings"), "";
-    auto made = pattern ? json_pattern(given.get<std::string>()) : json_format(given.get<std::string>());
-    if (!made) return complain(where, (pattern ? "'pattern': " : "'format': ") + made.error().detail), "";
+  const bool one_pattern = patterns.size() == 1 && patterns[0].is_array() && patterns[0].size() == 2 &&
+                           patterns[0][0].is_string() && patterns[0][1] == true;
+  // A pattern alone is an expression as it stands, which is smaller than its automaton.
+  if (!lengths && patterns.size() + (schema.contains("format") ? 1 : 0) == 1 &&
+      (patterns.empty() || one_pattern)) {
+    auto made = one_pattern ? json_pattern(patterns[0][0].get<std::string>())
+                            : json_format(schema["format"].get<std::string>());
+    if (!made) return complain(where, (one_pattern ? "'pattern': " : "'format': ") + made.error().detail), "";
     return rule(std::move(*made));
   }
-  if (!least && !most) return base("string");
-  if (most && *most < least.value_or(0)) return complain(where, "'maxLength' is below 'minLength'"), "";
-  return rule("\"\\\"\" " + base("char") + "{" + std::to_string(least.value_or(0)) + "," +
-              (most ? std::to_string(*most) : "") + "} \"\\\"\"");
+  return quoted(sets_.strings_of(schema, where), where);
 }
 
 result<std::string> grammar_of_schema(std::string_view schema) {
@@ -311,7 +270,7 @@ result<std::string> grammar_of_schema(std::string_view schema) {
   if (too_deep) return fail(ec::invalid_argument, "is nested too deeply");
   const auto document = json::parse(schema, nullptr, false);
   if (document.is_discarded()) return fail(ec::invalid_argument, "is not JSON");
-  return schema_writer{document}.run();
+  return schema_writer{document}.run(document);
 }
 
 std::string grammar_of_json_object() { return schema_writer::json_object_rules(); }

@@ -1,7 +1,6 @@
-// Objects, arrays, and what joins schemas: $ref, anyOf, oneOf, allOf.
+// Arrays and objects.
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "runtime/grammar/gbnf.hpp"
@@ -14,254 +13,156 @@ namespace {
 
 using json = schema_writer::json;
 
-constexpr std::size_t max_comparisons = 100'000;
-constexpr std::size_t max_joined_parts = 256;  ///< each is a copy of what is around it
+constexpr std::size_t max_counting_rules = 4000;  ///< of an object or array whose members are counted
+constexpr std::size_t max_any_order = 8;          ///< distinct items that come in any order
+constexpr std::size_t max_patterns = 8;           ///< of one object's names
 
-constexpr std::string_view notes[] = {
-    "title",      "description", "default",   "examples", "$schema", "$comment", "$defs",    "definitions",
-    "deprecated", "readOnly",    "writeOnly", "$id",      "id",      "$anchor",  "nullable", "$vocabulary"};
+/// The schema of what all of `parts` have.
+json all_of(const std::vector<json>& parts) {
+  json out = json::array();
+  for (const auto& p : parts) {
+    if (p == false) return false;
+    if (p != true && std::ranges::find(out, p) == out.end()) out.push_back(p);
+  }
+  if (out.empty()) return true;
+  return out.size() == 1 ? out[0] : json{{"allOf", out}};
+}
 
-bool is_note(std::string_view keyword) { return std::ranges::find(notes, keyword) != std::end(notes); }
+std::string repeated(const std::string& one, std::size_t least, std::optional<std::size_t> most) {
+  return "(" + one + "){" + std::to_string(least) + "," + (most ? std::to_string(*most) : "") + "}";
+}
 
-/// A part of a JSON pointer as it was before it was escaped.
-std::string unescaped(std::string_view part) {
-  std::string out;
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    const auto hex = [&](std::size_t at) {
-      const char c = at < part.size() ? part[at] : 'x';
-      return c >= '0' && c <= '9'   ? c - '0'
-             : c >= 'a' && c <= 'f' ? c - 'a' + 10
-             : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                    : -1;
-    };
-    if (part[i] == '%' && hex(i + 1) >= 0 && hex(i + 2) >= 0) {
-      out += static_cast<char>(hex(i + 1) * 16 + hex(i + 2));
-      i += 2;
-    } else {
-      out += part[i];
+/// An array's schema with what it must contain at its beginning: fewer arrays than it describes, all of them
+/// right. What may come only so often comes nowhere else.
+json with_contained(json schema, const json& contained) {
+  auto first = schema.value("prefixItems", json::array());
+  std::size_t at = 0;
+  const json items = schema.value("items", json(true));
+  schema["items"] = items;
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  for (const auto& one : contained) {
+    const auto least = one.value("minContains", json(1)).get<std::size_t>();
+    own.emplace_back(at, at + least);
+    for (; at < own.back().second; ++at) {
+      if (at == first.size()) first.push_back(items);
+      first[at] = all_of({first[at], one["contains"]});
     }
   }
-  for (const auto& [from, to] : {std::pair<std::string_view, char>{"~1", '/'}, {"~0", '~'}}) {
-    for (std::size_t at = 0; (at = out.find(from, at)) != std::string::npos; ++at) out.replace(at, 2, 1, to);
+  for (std::size_t i = 0; i < contained.size(); ++i) {
+    if (!contained[i].contains("maxContains")) continue;
+    const json other = {{"not", contained[i]["contains"]}};
+    for (std::size_t k = 0; k < first.size(); ++k)
+      if (k < own[i].first || k >= own[i].second) first[k] = all_of({first[k], other});
+    schema["items"] = all_of({schema["items"], other});
   }
-  return out;
+  if (!first.empty()) schema["prefixItems"] = std::move(first);
+  const auto least = schema.value("minItems", json(0)).get<std::size_t>();
+  schema["minItems"] = std::max(least, at);
+  return schema;
 }
 
 }  // namespace
 
-const json* schema_writer::resolve(const std::string& ref, const std::string& where) {
-  if (ref != "#" && !ref.starts_with("#/")) {
-    complain(where,
-             "'$ref' to '" + ref.substr(0, 100) + "' is not supported: only to a place in this schema, #/…");
-    return nullptr;
-  }
-  const json* at = &document_;
-  std::string_view rest = std::string_view{ref}.substr(1);
-  while (!rest.empty()) {
-    rest.remove_prefix(1);
-    const auto end = std::min(rest.find('/'), rest.size());
-    const auto part = unescaped(rest.substr(0, end));
-    rest.remove_prefix(end);
-    const json* next = nullptr;
-    if (at->is_object()) {
-      if (const auto i = at->find(part); i != at->end()) next = &*i;
-    } else if (at->is_array() && !part.empty() && part.size() < 6 &&
-               std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
-      if (const auto index = std::stoul(part); index < at->size()) next = &(*at)[index];
-    }
-    if (!next) {
-      complain(where, "'$ref' to '" + ref.substr(0, 100) + "' leads nowhere");
-      return nullptr;
-    }
-    at = next;
-    if (at->is_object() && at->contains("$id") && (*at)["$id"].is_string()) {
-      complain(where, "'$id' is supported at the root alone");
-      return nullptr;
-    }
-  }
-  return at;
+/// Arrays of which one item, wherever it stands, is as `contained` says.
+std::string schema_writer::array_with(const json& contained, const std::string& item) {
+  const auto ws = base("ws"), comma = "\",\" " + ws + " ";
+  return rule("\"[\" " + ws + " (" + item + " " + comma + ")* " + visit(contained, "#/contains") + " (" +
+              comma + item + ")* " + ws + " \"]\"");
 }
 
-std::string schema_writer::visit_ref(const json& schema, const std::string& where) {
-  for (const auto& [name, value] : schema.items()) {
-    if (name != "$ref" && !is_note(name))
-      return complain(where, "'" + name + "' beside '$ref' is not supported"), "";
-  }
-  if (!schema["$ref"].is_string()) return complain(where, "'$ref' must be a string"), "";
-  const auto ref = schema["$ref"].get<std::string>();
-  if (const auto i = refs_.find(ref); i != refs_.end()) return i->second;
-  const auto* target = resolve(ref, where);
-  if (!target) return {};
-  // Named before it is visited: it may lead back to itself.
-  const auto name = "d" + std::to_string(refs_.size());
-  refs_.emplace(ref, name);
-  const auto body = visit(*target, ref);
-  rules_ += name + " ::= " + body + "\n";
-  return name;
-}
-
-const json& schema_writer::looked_through(const json& schema) {
-  const json* at = &schema;
-  for (int steps = 0; steps < 32 && at->is_object(); ++steps) {
-    if (const auto ref = at->find("$ref"); ref != at->end() && ref->is_string()) {
-      const auto* target = resolve(ref->get<std::string>(), "#");
-      if (!target) return *at;
-      at = target;
-    } else if (const auto all = at->find("allOf"); all != at->end() && all->is_array() && all->size() == 1) {
-      at = &all->front();
-    } else {
-      break;
+/// Arrays of some of a list of values, each of them once.
+std::string schema_writer::array_of_distinct(const json& items, std::uint32_t least,
+                                             std::optional<std::uint32_t> most, const std::string& where) {
+  std::vector<std::string> values;
+  for (const auto& one : sets_.alternatives(items, where)) {
+    auto list = one.value("enum", json());
+    if (one.value("type", json()) == "boolean") list = json::array({true, false});
+    if (one.value("type", json()) == "null") list = json::array({nullptr});
+    if (!list.is_array()) {
+      complain(where, "'uniqueItems' is supported where the items are of a list of values");
+      return {};
+    }
+    auto rest = one;
+    rest.erase("enum");
+    for (const auto& v : list) {
+      auto text = sets_.holds(rest, v) ? literal(v, where) : std::string{};
+      if (!text.empty() && std::ranges::find(values, text) == values.end()) values.push_back(std::move(text));
     }
   }
-  return *at;
-}
-
-json schema_writer::merged(json a, const json& b, const std::string& where) {
-  if (b.is_boolean() && b.get<bool>()) return a;
-  if (a.is_boolean() && a.get<bool>()) return b;
-  if (!a.is_object() || !b.is_object())
-    return complain(where, "a schema that is 'false' cannot be joined"), a;
-  const auto closed = [](const json& s) {
-    return s.contains("additionalProperties") && s["additionalProperties"] != true;
-  };
-  if (a != b && (closed(a) || closed(b)) && (a.contains("properties") && b.contains("properties"))) {
-    complain(where, "'additionalProperties' with the properties of another part is not supported");
-  }
-  for (const auto& [name, value] : b.items()) {
-    const auto mine = a.find(name);
-    if (is_note(name)) continue;
-    if (mine == a.end()) {
-      a[name] = value;
-    } else if (*mine == value) {
-      continue;
-    } else if (name == "required" && mine->is_array() && value.is_array()) {
-      for (const auto& r : value) {
-        if (std::ranges::find(*mine, r) == mine->end()) mine->push_back(r);
+  if (failed() || least > values.size()) return {};
+  const auto ws = base("ws"), comma = "\",\" " + ws + " ";
+  const auto end = [&](std::size_t n) -> std::string { return n < least ? "[]" : n > 0 ? ws : "\"\""; };
+  const auto enough = [&](std::size_t n) { return most && n >= *most; };
+  const auto step = [&](std::size_t n, const std::string& value) { return (n > 0 ? comma : "") + value; };
+  std::string begin;
+  if (values.size() <= max_any_order) {
+    // A rule for each set of values that has come already.
+    const auto prefix = fresh_name() + "-";
+    for (std::size_t set = 0; set < (std::size_t{1} << values.size()); ++set) {
+      const auto n = static_cast<std::size_t>(__builtin_popcountll(set));
+      auto right = end(n);
+      for (std::size_t i = 0; i < values.size() && !enough(n); ++i)
+        if (!(set >> i & 1))
+          right += " | " + step(n, values[i]) + " " + prefix + std::to_string(set | std::size_t{1} << i);
+      rules_ += prefix + std::to_string(set) + " ::= " + right + "\n";
+    }
+    begin = prefix + "0";
+  } else {
+    // More of them come in the order of the list.
+    const auto cap = std::max<std::size_t>({1, least, most.value_or(0)});
+    if (values.size() * cap > max_counting_rules)
+      return complain(where, "'uniqueItems' of so many values, counted, is not supported"), "";
+    std::vector<std::string> after;
+    for (std::size_t n = 0; n <= cap; ++n) after.push_back(end(n));
+    for (auto i = values.size(); i-- > 0;) {
+      auto now = after;
+      for (std::size_t n = 0; n <= cap; ++n) {
+        if (!enough(n))
+          now[n] = rule(step(n, values[i]) + " " + after[std::min(n + 1, cap)] + " | " + after[n]);
       }
-    } else if (name == "properties" && mine->is_object() && value.is_object()) {
-      for (const auto& [property, schema] : value.items()) {
-        const auto has = mine->find(property);
-        if (has == mine->end()) {
-          (*mine)[property] = schema;
-        } else if (*has != schema) {
-          complain(where,
-                   "property '" + property.substr(0, 100) + "' of more than one part is not supported");
-        }
-      }
-    } else {
-      complain(where, "'" + name + "' of more than one part is not supported");
+      after = std::move(now);
     }
+    begin = after[0];
   }
-  return a;
+  return rule("\"[\" " + ws + " " + begin + " \"]\"");
 }
 
-std::string schema_writer::visit_all(const json& schema, const std::string& where) {
-  const auto& parts = schema["allOf"];
-  if (!parts.is_array() || parts.empty()) return complain(where, "'allOf' must be a list of schemas"), "";
-  json all = schema;
-  all.erase("allOf");
-  for (const auto& part : parts) {
-    if (failed()) return {};
-    const bool alone =
-        parts.size() == 1 && std::ranges::all_of(all.items(), [](const auto& i) { return is_note(i.key()); });
-    if (alone) return visit(part, where + "/allOf/0");
-    const auto& seen = looked_through(part);
-    if (seen.is_object()) check_keywords(seen, where + "/allOf");
-    all = merged(std::move(all), seen, where + "/allOf");
+std::string schema_writer::array(const json& given, const std::string& where) {
+  auto schema = given;
+  auto contained = json::array();
+  for (const auto& one : schema.value(joined_keyword::contains, json::array())) {
+    const bool idle = one.value("minContains", json(1)) == 0 && !one.contains("maxContains");
+    if (!idle) contained.push_back(one);
   }
-  return visit(all, where);
-}
-
-bool schema_writer::disjoint(const json& left, const json& right, int depth) {
-  if (++visits_ > max_comparisons) complain("#", "the schema is too large");
-  const auto &a = looked_through(left), &b = looked_through(right);
-  if (!a.is_object() || !b.is_object() || failed()) return false;
-  const auto listed = [](const json& s) -> std::optional<json> {
-    if (s.contains("const")) return json::array({s["const"]});
-    if (s.contains("enum") && s["enum"].is_array()) return s["enum"];
-    return std::nullopt;
-  };
-  const auto these = listed(a), those = listed(b);
-  const auto kind = [](const json& v) {
-    return v.is_number() ? std::string{"number"} : std::string{v.type_name()};
-  };
-  const auto kinds = [&](const json& s, const std::optional<json>& values) {
-    std::set<std::string> out;
-    if (values) {
-      for (const auto& v : *values) out.insert(kind(v));
-    } else if (s.contains("type")) {
-      for (const auto& t : types_of(s, "#")) out.insert(t == "integer" ? "number" : t);
+  const bool distinct = schema.value("uniqueItems", json(false)) == true;
+  const bool counted = sets_.count(schema, "minItems", where).value_or(0) > 1 || schema.contains("maxItems");
+  if (!contained.empty() && !failed()) {
+    if (distinct) return complain(where, "'contains' beside 'uniqueItems' is not supported"), "";
+    const auto& one = contained[0];
+    const bool simple = contained.size() == 1 && !counted && !schema.contains("prefixItems") &&
+                        one.value("minContains", json(1)) == 1 && !one.contains("maxContains");
+    if (simple) {
+      const auto items = schema.value("items", json(true));
+      const auto item = items == false ? std::string{"[]"} : rule(visit(items, where + "/items"));
+      return failed() ? std::string{} : array_with(all_of({items, one["contains"]}), item);
     }
-    return out;
-  };
-  if (these && those) {
-    return std::ranges::none_of(*these,
-                                [&](const auto& v) { return std::ranges::find(*those, v) != those->end(); });
+    for (const auto& c : contained)
+      if (c.value("maxContains", json(1e9)) < c.value("minContains", json(1))) return {};
+    schema = with_contained(std::move(schema), contained);
   }
-  const auto left_kinds = kinds(a, these), right_kinds = kinds(b, those);
-  const bool known = !left_kinds.empty() && !right_kinds.empty();
-  if (known && std::ranges::none_of(left_kinds, [&](const auto& k) { return right_kinds.contains(k); }))
-    return true;
-  const bool objects =
-      left_kinds == std::set<std::string>{"object"} && right_kinds == left_kinds && !these && !those;
-  if (!objects || depth >= 3 || !a.contains("properties") || !b.contains("properties")) return false;
-  // Two objects differ if a member that both must have does.
-  const auto needs = [](const json& s, const std::string& name) {
-    const auto r = s.find("required");
-    return r != s.end() && r->is_array() && std::ranges::find(*r, json(name)) != r->end();
-  };
-  for (const auto& [name, schema] : a["properties"].items()) {
-    if (needs(a, name) && needs(b, name) && b["properties"].contains(name) &&
-        disjoint(schema, b["properties"][name], depth + 1)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-std::string schema_writer::visit_union(const json& schema, const std::string& keyword,
-                                       const std::string& where) {
-  const auto& parts = schema[keyword];
-  if (!parts.is_array() || parts.empty())
-    return complain(where, "'" + keyword + "' must be a list of schemas"), "";
-  json rest = schema;
-  rest.erase(keyword);
-  const bool alone = std::ranges::all_of(rest.items(), [](const auto& i) { return is_note(i.key()); });
-  if (!alone && parts.size() > max_joined_parts)
-    return complain(where, "'" + keyword + "' has too many parts"), "";
-  std::string out;
-  for (std::size_t i = 0; i < parts.size() && !failed(); ++i) {
-    const auto here = where + "/" + keyword + "/" + std::to_string(i);
-    for (std::size_t j = 0; keyword == "oneOf" && j < i; ++j) {
-      if (!disjoint(parts[i], parts[j], 0)) {
-        return complain(
-                   where,
-                   "'oneOf' is supported where its parts exclude each other by type, value or a required "
-                   "property; use 'anyOf'"),
-               "";
-      }
-    }
-    if (!alone && parts[i].is_object()) check_keywords(looked_through(parts[i]), here);
-    const auto part =
-        alone ? visit(parts[i], here) : visit(merged(rest, looked_through(parts[i]), here), here);
-    out += (out.empty() ? "" : " | ") + part;
-  }
-  return "(" + out + ")";
-}
-
-std::string schema_writer::array(const json& schema, const std::string& where) {
-  const auto least = count(schema, "minItems", where).value_or(0);
-  const auto most = count(schema, "maxItems", where);
+  const auto least = sets_.count(schema, "minItems", where).value_or(0);
+  const auto most = sets_.count(schema, "maxItems", where);
   if (failed()) return {};
-  if (most && *most < least) return complain(where, "'maxItems' is below 'minItems'"), "";
-  const bool tuple =
-      schema.contains("prefixItems") || (schema.contains("items") && schema["items"].is_array());
+  if (most && *most < least) return {};
+  const bool tuple = schema.contains("prefixItems");
   const json none = json::array();
-  const auto& first = !tuple                           ? none
-                      : schema.contains("prefixItems") ? schema["prefixItems"]
-                                                       : schema["items"];
+  const auto& first = tuple ? schema["prefixItems"] : none;
   if (!first.is_array()) return complain(where, "'prefixItems' must be a list of schemas"), "";
-  const bool other = schema.contains("items") && !schema["items"].is_array();
+  const bool other = schema.contains("items");
+  if (distinct && !(most && *most <= 1)) {
+    if (tuple) return complain(where, "'uniqueItems' beside 'prefixItems' is not supported"), "";
+    return array_of_distinct(schema.value("items", json(true)), least, most, where);
+  }
   const auto ws = base("ws"), comma = "\",\" " + ws + " ";
   // What comes behind the tuple: as many as are needed if nothing is said of them.
   std::string item;
@@ -274,7 +175,7 @@ std::string schema_writer::array(const json& schema, const std::string& where) {
   if (other && schema["items"] == false) item.clear();
   const auto fixed =
       std::min<std::size_t>(first.size(), most.value_or(static_cast<std::uint32_t>(first.size())));
-  if (item.empty() && least > fixed) return complain(where, "'minItems' is above what the items allow"), "";
+  if (item.empty() && least > fixed) return {};
   const auto more_least = least > fixed ? least - fixed : 0;
   const auto more_most = most ? std::optional<std::size_t>{*most - fixed} : std::nullopt;
   const bool unasked = tuple && !other;  // no more of them than must be
@@ -308,77 +209,159 @@ std::string schema_writer::array(const json& schema, const std::string& where) {
 
 schema_writer::members schema_writer::members_of(const json& schema, const std::string& where) {
   members out;
-  const json none = json::object();
-  const auto& properties = schema.contains("properties") ? schema["properties"] : none;
-  if (!properties.is_object()) return complain(where, "'properties' must be an object"), out;
+  const auto layers = schema_sets::layers_of(schema);
   std::vector<std::string> required, names;
-  if (const auto r = schema.find("required"); r != schema.end()) {
-    for (const auto& name : *r) {
-      if (!name.is_string()) return complain(where, "'required' must be a list of names"), out;
-      required.push_back(name.get<std::string>());
-    }
-  }
-  const auto others = schema.find("additionalProperties");
-  const bool given = others != schema.end();
-  const auto add = [&](const std::string& name, const json& of, const std::string& at, bool must) {
-    const auto value = visit(of, at);
-    out.named.emplace_back(rule(json_text_literal(name) + " \":\" " + base("ws") + " " + value), must);
-    names.push_back(name);
+  const auto note = [&](const std::string& name) {
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   };
-  for (const auto& [name, of] : properties.items()) {
+  for (const auto& layer : layers) {
+    const auto properties = layer.value("properties", json::object());
+    for (const auto& [name, of] : properties.items()) note(name);
+  }
+  for (const auto& name : schema.value("required", json::array())) {
+    if (!name.is_string()) return complain(where, "'required' must be a list of names"), out;
+    required.push_back(name.get<std::string>());
+    note(required.back());
+  }
+  const auto allowed = schema.contains("propertyNames")
+                           ? sets_.names_of(schema["propertyNames"], where + "/propertyNames")
+                           : result<char_language>{char_language::all()};
+  if (!allowed) return complain(where, allowed.error().detail), out;
+  for (const auto& name : names) {
     if (failed()) return out;
-    add(name, of, where + "/properties/" + name, std::ranges::find(required, name) != required.end());
+    std::vector<json> parts;
+    for (const auto& layer : layers)
+      for (auto& s : sets_.member_schemas(layer, name, where)) parts.push_back(std::move(s));
+    const bool must = std::ranges::find(required, name) != required.end();
+    const auto of = all_of(parts);
+    if (of == false || !allowed->contains(name)) {
+      out.impossible = out.impossible || must;
+      continue;
+    }
+    const auto value = visit(of, where + "/properties/" + name);
+    out.named.emplace_back(rule(json_text_literal(name) + " \":\" " + base("ws") + " " + value), must);
   }
-  const json anything = true;
-  for (const auto& name : required) {
-    if (failed()) return out;
-    if (std::ranges::find(names, name) == names.end())
-      add(name, given ? *others : anything, where + "/additionalProperties", true);
-  }
-  const auto least = count(schema, "minProperties", where).value_or(0);
-  const auto most = count(schema, "maxProperties", where);
-  // Nothing said of any member: any. Otherwise those that are named, unless others are asked for.
-  const bool open = given ? *others != false : names.empty();
-  if (open && !failed()) {
-    const auto value = visit(given ? *others : anything, where + "/additionalProperties");
-    const auto key =
-        names.empty() ? base("string")
-                      : json_other_key(names, [this](std::string right) { return rule(std::move(right)); });
-    out.extra = rule(key + " \":\" " + base("ws") + " " + value);
-  }
-  const auto certain =
-      static_cast<std::size_t>(std::ranges::count(out.named, true, [](const auto& m) { return m.second; }));
-  if (least > certain) complain(where, "'minProperties' beyond the required ones is not supported");
-  if (most && (!out.extra.empty() || out.named.size() > *most)) {
-    complain(where, "'maxProperties' below the number of properties, or with others, is not supported");
-  }
+  const auto least = sets_.count(schema, "minProperties", where).value_or(0);
+  if (!failed() && !out.impossible) out.extra = extra_members(schema, names, least > out.named.size(), where);
   return out;
 }
 
-/// Members come in order. Once one has come, each of the rest brings its comma; before that, any of the
-/// leading optional ones may be the first.
+/// Members that no property names. @param wanted  they are needed for a number of members.
+/// @returns an expression for one of them; empty: there are none. Those that nothing speaks of come only
+/// where nothing is said of any member, or where they are needed.
+std::string schema_writer::extra_members(const json& schema, const std::vector<std::string>& names,
+                                         bool wanted, const std::string& where) {
+  const auto layers = schema_sets::layers_of(schema);
+  bool asked = false, closed = false;
+  std::vector<std::string> patterns;
+  for (const auto& layer : layers) {
+    const auto others = layer.find("additionalProperties");
+    asked = asked || others != layer.end();
+    const auto given = layer.value("patternProperties", json::object());
+    for (const auto& [source, of] : given.items())
+      if (std::ranges::find(patterns, source) == patterns.end()) patterns.push_back(source);
+    closed = closed || (others != layer.end() && *others == false && given.empty());
+  }
+  const bool open = asked || wanted || (names.empty() && patterns.empty());
+  if (closed || (!open && patterns.empty())) return {};
+  if (patterns.size() > max_patterns)
+    return complain(where, "'patternProperties' has more than " + std::to_string(max_patterns) + " patterns"),
+           "";
+  auto rest = result<char_language>{char_language::of_texts(names).others()};
+  if (schema.contains("propertyNames")) {
+    const auto allowed = sets_.names_of(schema["propertyNames"], where + "/propertyNames");
+    if (!allowed) return complain(where, allowed.error().detail), "";
+    rest = rest->both(*allowed);
+  }
+  // Names are of one kind if they match the same patterns.
+  struct kind {
+    char_language names;
+    std::vector<std::string> matched;
+  };
+  if (!rest) return complain(where, rest.error().detail), "";
+  std::vector<kind> kinds{{std::move(*rest), {}}};
+  for (const auto& source : patterns) {
+    const auto* wanted_names = sets_.pattern(source, where);
+    if (!wanted_names) return {};
+    std::vector<kind> cut;
+    for (auto& k : kinds) {
+      auto in = k.names.both(*wanted_names), out = k.names.both(wanted_names->others());
+      if (!in || !out) return complain(where, (in ? out : in).error().detail), "";
+      auto with = k.matched;
+      with.push_back(source);
+      if (!in->empty()) cut.push_back({std::move(*in), std::move(with)});
+      if (!out->empty()) cut.push_back({std::move(*out), std::move(k.matched)});
+    }
+    kinds = std::move(cut);
+  }
+  std::string out;
+  for (const auto& k : kinds) {
+    if (k.matched.empty() && !open) continue;
+    std::vector<json> parts;
+    for (const auto& layer : layers) {
+      const auto given = layer.value("patternProperties", json::object());
+      const auto before = parts.size();
+      for (const auto& source : k.matched)
+        if (given.contains(source)) parts.push_back(given[source]);
+      if (parts.size() == before && layer.contains("additionalProperties"))
+        parts.push_back(layer["additionalProperties"]);
+    }
+    const auto of = all_of(parts);
+    if (of == false) continue;
+    const auto value =
+        visit(of, where + (k.matched.empty() ? "/additionalProperties" : "/patternProperties"));
+    const bool any = names.empty() && patterns.empty() && !schema.contains("propertyNames");
+    const auto key = any ? base("string") : quoted(k.names, where);
+    if (failed()) return {};
+    if (!key.empty()) out += (out.empty() ? "" : " | ") + key + " \":\" " + base("ws") + " " + value;
+  }
+  return out.empty() ? out : rule(std::move(out));
+}
+
+/// Members come in order. `after[n]` is what may follow when `n` have come (as far as that counts) and those
+/// from the present one on are left; all but the first bring their comma.
 std::string schema_writer::object(const json& schema, const std::string& where) {
   const auto all = members_of(schema, where);
-  if (failed()) return {};
-  if (all.named.empty() && all.extra == "") return "(\"{\" " + base("ws") + " \"}\")";
+  const std::size_t least = sets_.count(schema, "minProperties", where).value_or(0);
+  const auto most = sets_.count(schema, "maxProperties", where);
+  if (failed() || all.impossible || (most && *most < least)) return {};
+  const std::size_t cap = most ? *most : std::max<std::size_t>(1, least);
+  if ((least > 0 || most) && (all.named.size() + 1) * (cap + 1) > max_counting_rules)
+    return complain(where, "'minProperties' and 'maxProperties' of so many are not supported"), "";
   const auto ws = base("ws"), comma = "\",\" " + ws + " ";
-  // after[i]: what may follow when something has come and members from i on are left.
-  std::vector<std::string> after(all.named.size() + 1);
-  after.back() = all.extra.empty() ? "" : rule("(" + comma + all.extra + ")*");
+  const std::string never = "[]", nothing = "\"\"";
+  std::vector<std::string> after;
+  for (std::size_t n = 0; n <= cap; ++n) {
+    const auto low = least > n ? least - n : 0;
+    const auto high = most ? std::optional{*most - n} : std::nullopt;
+    const auto empty = n > 0 ? ws : nothing;
+    if (all.extra.empty() || high == 0) {
+      after.push_back(low == 0 ? empty : never);
+    } else if (n > 0) {
+      after.push_back(rule(repeated(comma + all.extra, low, high) + " " + ws));
+    } else {
+      const auto some =
+          all.extra + " " +
+          repeated(comma + all.extra, low > 0 ? low - 1 : 0, high ? std::optional{*high - 1} : std::nullopt) +
+          " " + ws;
+      after.push_back(rule(low == 0 ? "(" + some + ")?" : some));
+    }
+  }
   for (auto i = all.named.size(); i-- > 0;) {
     const auto& [member, must] = all.named[i];
-    after[i] = rule((must ? comma + member : "(" + comma + member + ")?") + " " + after[i + 1]);
+    auto now = after;
+    for (std::size_t n = 0; n <= std::min(cap, i); ++n) {
+      const auto& next = after[std::min(n + 1, cap)];
+      const bool full = (most && n >= *most) || next == never;
+      const auto with = (n > 0 ? comma : "") + member + " " + next;
+      if (must) now[n] = full ? never : rule(with);
+      else if (n == cap && !full) now[n] = rule("(" + comma + member + ")? " + after[n]);
+      else if (!full) now[n] = after[n] == never ? rule(with) : rule(with + " | " + after[n]);
+    }
+    after = std::move(now);
   }
-  std::string first;
-  bool may_be_empty = true;
-  for (std::size_t i = 0; i < all.named.size() && may_be_empty; ++i) {
-    first += (first.empty() ? "" : " | ") + all.named[i].first + " " + after[i + 1];
-    may_be_empty = !all.named[i].second;
-  }
-  if (may_be_empty && !all.extra.empty()) {
-    first += (first.empty() ? "" : " | ") + all.extra + " " + after.back();
-  }
-  return rule("\"{\" " + ws + " ((" + first + ") " + ws + ")" + (may_be_empty ? "?" : "") + " \"}\"");
+  if (after[0] == never) return {};
+  return rule("\"{\" " + ws + " " + after[0] + " \"}\"");
 }
 
 }  // namespace mooncaf

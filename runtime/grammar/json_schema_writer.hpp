@@ -2,74 +2,74 @@
 // Turns the parts of a JSON schema into rules. For the sources of `json_schema` alone: JSON shows in no
 // interface.
 
-#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/grammar/char_language.hpp"
 #include "runtime/grammar/json_number.hpp"
+#include "runtime/grammar/json_schema_sets.hpp"
 
 namespace mooncaf {
 
 /// One schema document. After a complaint nothing that it returns counts.
 class schema_writer {
  public:
-  using json = nlohmann::ordered_json;
+  using json = schema_sets::json;
 
-  explicit schema_writer(const json& document) : document_(document) {}
-  result<std::string> run();
+  explicit schema_writer(const json& document) : sets_(document) {}
+  result<std::string> run(const json& document);
   /// The rules of JSON itself, for a document without a schema.
   static std::string json_object_rules();
 
  private:
   // Each returns an expression.
   std::string visit(const json& schema, const std::string& where);
-  std::string visit_ref(const json& schema, const std::string& where);
-  std::string visit_union(const json& schema, const std::string& keyword, const std::string& where);
-  std::string visit_all(const json& schema, const std::string& where);
-  std::string values(const json& list, const json& schema, const std::string& where);
+  std::string visit_ref(const std::string& ref, const std::string& where);
+  std::string visit_parts(const json& parts, const std::string& where);
+  /// A schema without parts that are schemas of the same value.
+  std::string visit_flat(const json& schema, const std::string& where);
+  std::string values(const json& schema, const std::string& where);
   std::string of_type(const std::string& type, const json& schema, const std::string& where);
   std::string number(const json& schema, bool whole, const std::string& where);
   std::string text(const json& schema, const std::string& where);
   std::string array(const json& schema, const std::string& where);
+  std::string array_of_distinct(const json& items, std::uint32_t least, std::optional<std::uint32_t> most,
+                                const std::string& where);
+  std::string array_with(const json& contained, const std::string& item);
   std::string object(const json& schema, const std::string& where);
 
   /// What of an object's members comes in the text.
   struct members {
     std::vector<std::pair<std::string, bool>> named;  ///< expression, whether it must be there
     std::string extra;                                ///< any number of these at the end; empty: none
+    bool impossible = false;                          ///< one that must be there cannot be
   };
   members members_of(const json& schema, const std::string& where);
-  std::string any_value();
+  std::string extra_members(const json& schema, const std::vector<std::string>& names, bool wanted,
+                            const std::string& where);
+  std::string any_value() { return base("value"); }
   std::string literal(const json& value, const std::string& where);
-
-  /// The types that a schema names or that its keywords speak of; empty: any.
-  std::vector<std::string> types_of(const json& schema, const std::string& where);
-  /// The schema that `ref` names; null after a complaint.
-  const json* resolve(const std::string& ref, const std::string& where);
-  /// `schema` with its $ref and single allOf resolved, as far as that is simple; for comparisons.
-  const json& looked_through(const json& schema);
-  /// Both schemas as one. Complains of what cannot be joined.
-  json merged(json a, const json& b, const std::string& where);
-  bool disjoint(const json& a, const json& b, int depth);
-  void check_keywords(const json& schema, const std::string& where);
-  std::optional<std::uint32_t> count(const json& schema, const char* keyword, const std::string& where);
+  /// An expression for a JSON string of this language; empty if it has none.
+  std::string quoted(const result<char_language>& language, const std::string& where);
 
   std::string base(std::string_view name);  ///< a rule of JSON itself, made when first used
   std::string rule(std::string right_side);
-  void complain(const std::string& where, const std::string& what);
-  bool failed() const { return !problem_.empty(); }
+  std::string fresh_name() { return "r" + std::to_string(rule_count_++); }
+  void complain(const std::string& where, const std::string& what) { sets_.complain(where, what); }
+  bool failed() const { return sets_.failed(); }
 
-  const json& document_;
-  std::string problem_;
+  schema_sets sets_;
   std::string rules_;
   std::size_t rule_count_ = 0;
   std::map<std::string, std::string, std::less<>> base_rules_;
-  std::map<std::string, std::string> refs_;  ///< rules of what $ref named so far
+  std::map<std::string, std::string> refs_;   ///< rules of what $ref named so far
+  std::map<std::string, std::string> known_;  ///< rules of schemas with parts, by their text
   std::size_t depth_ = 0;
   std::size_t visits_ = 0;
 };

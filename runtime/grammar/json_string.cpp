@@ -1,10 +1,7 @@
 #include "runtime/grammar/json_string.hpp"
 
 #include <algorithm>
-#include <span>
-#include <utility>
 
-#include "runtime/base/utf8.hpp"
 #include "runtime/grammar/gbnf.hpp"
 #include "runtime/grammar/regex.hpp"
 
@@ -38,31 +35,6 @@ constexpr known_format formats[] = {
      R"(^(https?|ftp)://[a-z]([a-z0-9]{0,20}[a-z0-9])?(\.[a-z]([a-z0-9]{0,20}[a-z0-9])?){0,5}(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~\-]{0,64}){0,16}(\?[A-Za-z0-9._~=&\-]{0,256})?(#[A-Za-z0-9._~\-]{0,64})?$)"},
 };
 
-/// Keys below one beginning: what may follow so that none of the names comes out whole.
-std::string other_below(std::span<const std::u32string> names, std::size_t depth,
-                        const make_rule_fn& make_rule, const std::string& plain_char) {
-  std::vector<char_range> taken{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-  std::string out;
-  bool is_name = false;
-  for (std::size_t i = 0; i < names.size();) {
-    if (names[i].size() == depth) {
-      is_name = true;
-      ++i;
-      continue;
-    }
-    const auto c = names[i][depth];
-    auto end = i;
-    while (end < names.size() && names[end][depth] == c) ++end;
-    taken.emplace_back(c, c);
-    out += gbnf_class({{c, c}}) + " " +
-           other_below(names.subspan(i, end - i), depth + 1, make_rule, plain_char) + " | ";
-    i = end;
-  }
-  out += gbnf_class(complement_of(normalised(std::move(taken)))) + " " + plain_char + "*";
-  if (!is_name) out += " | \"\"";
-  return make_rule(std::move(out));
-}
-
 }  // namespace
 
 std::string json_char_rule() {
@@ -95,28 +67,19 @@ result<std::string> json_pattern(std::string_view pattern) {
   return "\"\\\"\" " + *inner + " \"\\\"\"";
 }
 
-result<std::string> json_format(std::string_view format) {
+result<std::string_view> json_format_pattern(std::string_view format) {
   const auto known = std::ranges::find(formats, format, &known_format::name);
-  if (known != std::end(formats)) return json_pattern(known->pattern);
+  if (known != std::end(formats)) return known->pattern;
   std::string names;
   for (const auto& f : formats) names += (names.empty() ? "" : ", ") + std::string{f.name};
   return fail(ec::invalid_argument,
               "'" + std::string{format.substr(0, 100)} + "' is not known; known are " + names);
 }
 
-std::string json_other_key(const std::vector<std::string>& names, const make_rule_fn& make_rule) {
-  std::vector<std::u32string> plain;
-  for (const auto& name : names) {
-    std::u32string chars;
-    for (std::size_t at = 0; at < name.size();) chars += utf8::next(name, at);
-    const bool escaped =
-        std::ranges::any_of(chars, [](char32_t c) { return c < 0x20 || c == '"' || c == '\\'; });
-    if (!escaped) plain.push_back(std::move(chars));
-  }
-  std::ranges::sort(plain);
-  plain.erase(std::unique(plain.begin(), plain.end()), plain.end());
-  const auto any = gbnf_class(complement_of({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}));
-  return "\"\\\"\" " + other_below(plain, 0, make_rule, any) + " \"\\\"\"";
+result<std::string> json_format(std::string_view format) {
+  const auto pattern = json_format_pattern(format);
+  if (!pattern) return fail(pattern.error());
+  return json_pattern(*pattern);
 }
 
 }  // namespace mooncaf

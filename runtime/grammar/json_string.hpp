@@ -1,10 +1,8 @@
 #pragma once
 // JSON's strings under a schema, as expressions of GBNF.
 
-#include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/result.hpp"
 
@@ -21,9 +19,7 @@ result<std::string> json_pattern(std::string_view pattern);
 /// A string of this `format`. @error `ec::invalid_argument`: a format that is not known here, and those that
 /// are.
 result<std::string> json_format(std::string_view format);
-/// Makes a rule of a right side and returns its name.
-using make_rule_fn = std::function<std::string(std::string)>;
-/// JSON strings, quotes included, that are none of `names` and have no character that needs an escape.
-std::string json_other_key(const std::vector<std::string>& names, const make_rule_fn& make_rule);
+/// The pattern that stands for a format. @error as `json_format`.
+result<std::string_view> json_format_pattern(std::string_view format);
 
 }  // namespace mooncaf

@@ -1,6 +1,6 @@
-// Reads JSON schemas, one a line, from standard input. For each writes one line of JSON: {"refused": why}, or
-// {"answers": [...]}: texts drawn at random from the masks over the vocabulary of the model file that is
-// named.
+// Reads lines {"schema": …, "texts": […]} from standard input. For each writes one line of JSON: {"refused":
+// why}, or {"answers": [...], "taken": [...]}: texts drawn at random from the masks over the vocabulary of the
+// model file that is named, and whether each of `texts` may be an answer.
 //
 //   mooncaf_grammar_answers MODEL.gguf COUNT SEED
 
@@ -76,6 +76,17 @@ class drawer {
   std::mt19937 random_;
 };
 
+bool may_come(const tokenizer& text, token_constraint& at, const std::string& answer) {
+  const auto allowed = [&](std::int32_t id) {
+    return at.allowed()[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1;
+  };
+  for (const auto id : text.encode(answer)) {
+    if (!allowed(id)) return false;
+    at.accept(id);
+  }
+  return allowed(text.eog_ids().front());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,7 +96,8 @@ int main(int argc, char** argv) {
   drawer draw{text, static_cast<std::uint32_t>(std::atoi(argv[3]))};
   for (std::string line; std::getline(std::cin, line);) {
     nlohmann::json out;
-    const auto grammar = grammar_of_schema(line);
+    const auto asked = nlohmann::ordered_json::parse(line);
+    const auto grammar = grammar_of_schema(asked["schema"].dump());
     const auto usable = grammar ? cache.find(*grammar) : tl::unexpected(grammar.error());
     if (!usable) {
       out["refused"] = usable.error().detail;
@@ -95,6 +107,9 @@ int main(int argc, char** argv) {
         auto at = *cache.start(*grammar);
         if (auto answer = draw.answer(*at)) out["answers"].push_back(std::move(*answer));
       }
+      out["taken"] = nlohmann::json::array();
+      for (const auto& t : asked["texts"])
+        out["taken"].push_back(may_come(*text, **cache.start(*grammar), t.get<std::string>()));
     }
     std::cout << out.dump() << "\n";
   }
