@@ -118,4 +118,19 @@ void read_form(body_reader& in, api_request& out) {
   }
 }
 
+void read_format(body_reader& in, const std::string& field, const json& format, api_request& out) {
+  const auto given = format.is_object() ? format.find("type") : format.end();
+  const bool known = format.is_object() && given != format.end() &&
+                     (*given == "text" || *given == "json_object" || *given == "json_schema");
+  if (!known) return in.complain(field, "format must be of type text, json_object or json_schema");
+  json chat = {{"response_format", {{"type", *given}}}};
+  if (*given == "json_schema")
+    chat["response_format"]["json_schema"] = {{"schema", format.value("schema", json())}};
+  body_reader inner{chat};
+  read_form(inner, out);
+  if (const auto problem = inner.problem())
+    in.complain(field, "format" + problem->detail.substr(std::string_view{"response_format"}.size()));
+  if (!out.form_field.empty()) out.form_field = field;
+}
+
 }  // namespace mooncaf

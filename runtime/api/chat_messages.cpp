@@ -74,6 +74,8 @@ void read_message(body_reader& in, const json& m, const std::string& where, std:
       made.tool_calls.push_back(std::move(*call));
     }
   }
+  if (const auto i = m.find("content"); !made.tool_calls.empty() && (i == m.end() || i->is_null()))
+    made.bare = i == m.end() ? bare_content::absent : bare_content::null;
   if (!made.tool_calls.empty() && made.role != "assistant")
     return in.complain(where + ".tool_calls", "belong to the assistant");
   out.push_back(std::move(made));

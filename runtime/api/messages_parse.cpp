@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "runtime/api/answer_form.hpp"
 #include "runtime/api/chat_messages.hpp"
 #include "runtime/api/messages_api.hpp"
 #include "runtime/api/request_reading.hpp"
@@ -65,6 +66,7 @@ class message_reader {
       says |= read_part((*content)[i], at);
       if (in_.problem()) return;
     }
+    if (!made_.tool_calls.empty()) made_.bare = bare_content::unsaid;
     if (says || content->empty()) out_.push_back(std::move(made_));
   }
 
@@ -144,6 +146,21 @@ void read_offered(body_reader& in, chat_request& out) {
   in.complain(inner);
 }
 
+/// The answer's form, which clients put in two places as the API grew older.
+void read_output(body_reader& in, chat_request& out) {
+  if (const auto* config = in.find("output_config")) {
+    if (!config->is_object()) return in.complain("output_config", "must be an object");
+    if (const auto i = config->find("format"); i != config->end() && !i->is_null())
+      read_format(in, "output_config", *i, out);
+  }
+  if (const auto* format = in.find("output_format")) {
+    if (!out.form_field.empty())
+      return in.complain("output_format",
+                         "asks for a form of the answer, as output_config does; only one may");
+    read_format(in, "output_format", *format, out);
+  }
+}
+
 /// What templates of models that may think look for.
 void read_thinking(body_reader& in, chat_request& out) {
   const auto* v = in.find("thinking");
@@ -188,6 +205,7 @@ result<chat_request> parse_messages(std::string_view body, bool counts_only,
   }
   read_offered(in, out);
   read_thinking(in, out);
+  read_output(in, out);
   if (const auto problem = in.problem()) return fail(*problem);
   return out;
 }

@@ -53,6 +53,7 @@ class item_reader {
     if (type == "function_call") {
       const auto name = text_member(item, "name"), id = text_member(item, "call_id");
       if (name.empty()) return in_.complain(where + ".name", "must be a string");
+      assistant().bare = bare_content::unsaid;
       return assistant().tool_calls.push_back({id, name, text_member(item, "arguments")});
     }
     if (type == "function_call_output") {
@@ -146,17 +147,7 @@ void read_text_form(body_reader& in, chat_request& out) {
   if (!text->is_object()) return in.complain("text", "must be an object");
   const auto format = text->find("format");
   if (format == text->end() || format->is_null()) return;
-  const auto type = text_member(*format, "type");
-  if (type != "text" && type != "json_object" && type != "json_schema")
-    return in.complain("text", "format must be of type text, json_object or json_schema");
-  json chat = {{"response_format", {{"type", type}}}};
-  if (type == "json_schema")
-    chat["response_format"]["json_schema"] = {{"schema", format->value("schema", json())}};
-  body_reader inner{chat};
-  read_form(inner, out);
-  if (const auto problem = inner.problem())
-    in.complain("text", "format" + problem->detail.substr(std::string_view{"response_format"}.size()));
-  if (!out.form_field.empty()) out.form_field = "text";
+  read_format(in, "text", *format, out);
 }
 
 /// What asks for more than is told anyway.

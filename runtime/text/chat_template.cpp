@@ -52,6 +52,19 @@ class dict {
   jinja::map_data made_;
 };
 
+/// Whether a template asks if a message's content is none, as DeepSeek's older ones do to find calls without
+/// text.
+bool asks_for_none(std::string_view source) {
+  constexpr std::string_view word = "content";
+  for (auto at = source.find(word); at != source.npos; at = source.find(word, at + 1)) {
+    if (at > 0 && source[at - 1] == '_') continue;  // reasoning_content
+    auto rest = source.substr(at + word.size());
+    rest.remove_prefix(std::min(rest.find_first_not_of("'\"]"), rest.size()));
+    if (rest.starts_with(" is none") || rest.starts_with(" is not none")) return true;
+  }
+  return false;
+}
+
 /// Arguments are shown to templates as the object that they are; what is no object stays text.
 value arguments_value(jinja::heap& memory, const std::string& said) {
   if (said.find_first_not_of(" \t\r\n") != std::string::npos) {
@@ -148,6 +161,7 @@ result<chat_template> chat_template::from_source(std::shared_ptr<const tokenizer
   }
   made.tokenizer_ = std::move(tok);
   made.source_ = std::move(source);
+  made.asks_for_none_ = asks_for_none(made.source_);
   return made;
 }
 
@@ -156,8 +170,9 @@ value chat_template::message_value(jinja::heap& memory, const chat_message& m) c
   // Roles are ours (`is_role`), so they may be part of a marker: "<|" + role + "|>".
   const bool as_system = m.role == "developer" && source_.find("developer") == std::string::npos;
   out.text("role", as_system ? "system" : m.role, 0);
-  if (m.content.empty() && !m.tool_calls.empty()) out.set("content", value::none());
-  else out.text("content", m.content);
+  const bool none = m.bare == bare_content::null || (m.bare == bare_content::unsaid && asks_for_none_);
+  if (!m.content.empty() || m.bare == bare_content::empty) out.text("content", m.content);
+  else if (none) out.set("content", value::none());
   if (!m.name.empty()) out.text("name", m.name);
   if (!m.reasoning_content.empty()) out.text("reasoning_content", m.reasoning_content);
   if (!m.tool_call_id.empty()) out.text("tool_call_id", m.tool_call_id);

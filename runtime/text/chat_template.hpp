@@ -23,6 +23,14 @@ struct tool_call {
   std::string arguments;  ///< JSON text, if the model kept to JSON
 };
 
+/// What a template sees as the content of a message that has no text.
+enum class bare_content : std::uint8_t {
+  empty,   ///< an empty text
+  null,    ///< none
+  absent,  ///< nothing: the message has no such member
+  unsaid   ///< none if the template asks whether a content is none, else nothing
+};
+
 /// One message of a conversation. Content of several text parts is joined by the caller.
 struct chat_message {
   std::string role;  ///< "system", "developer" (read as system), "user", "assistant" or "tool"
@@ -30,7 +38,8 @@ struct chat_message {
   std::vector<tool_call> tool_calls;  ///< assistant
   std::string tool_call_id;           ///< tool: whose result this is
   std::string name;
-  std::string reasoning_content;  ///< assistant: what it thought before
+  std::string reasoning_content;            ///< assistant: what it thought before
+  bare_content bare = bare_content::empty;  ///< what stands for an empty `content`
 };
 
 /// What a caller may ask of one rendering.
@@ -80,6 +89,7 @@ class chat_template {
 
   std::shared_ptr<const tokenizer> tokenizer_;
   std::string source_;
+  bool asks_for_none_ = false;  ///< whether the template tells a content that is none from others
   std::shared_ptr<const jinja::block> program_;
 };
 

@@ -133,6 +133,14 @@ class Town(pydantic.BaseModel):
     people: int
 
 
+def anthropics_client_parses_what_it_asked_for():
+    said = claude().messages.parse(model=model(), max_tokens=80, output_format=Town, messages=[{"role": "user", "content": "A town."}])
+    assert isinstance(said.parsed_output, Town), said
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": False}
+    raw = say(extra_body={"output_config": {"format": {"type": "json_schema", "schema": schema}}})
+    assert json.loads(raw.content[0].text)["a"] in ("x", "y"), raw
+
+
 def responses_are_created_streamed_and_parsed():
     ask = {"model": "", "input": "Say hello.", "instructions": "You are brief.", "temperature": 0, "max_output_tokens": 24}
     whole = oai().responses.create(**ask)
@@ -263,6 +271,7 @@ if __name__ == "__main__":
     try:
         main([anthropics_client_gets_a_message_streamed_and_not, it_stops_at_sequences_and_goes_on_with_what_was_begun,
               tools_go_both_ways_with_anthropics_client, what_anthropics_client_cannot_have_is_refused_in_its_words,
+              anthropics_client_parses_what_it_asked_for,
               responses_are_created_streamed_and_parsed, embeddings_are_llama_cpps_of_the_same_file,
               embeddings_do_not_depend_on_company_cache_or_form,
               reasoning_is_apart_from_the_answer_and_a_form_begins_behind_it,

@@ -14,7 +14,7 @@ import tarfile
 import zipfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import main  # noqa: E402
+from cluster import Cluster, main, one_server  # noqa: E402
 from python_client import build_folder, with_packages  # noqa: E402
 
 with_packages("python-jinja", ["jinja2==3.1.6"])
@@ -94,5 +94,43 @@ def published_templates_are_rendered_as_jinja2_renders_them():
     assert ended.returncode == 0 and "1 passed" in ended.stdout, ended.stdout[-4000:]
 
 
+TOOL = {"name": "get_weather", "description": "The weather of a town", "parameters": {"type": "object", "properties": {"town": {"type": "string"}}}}
+# Templates of each family that has a form for calls; the first takes no null as content, and gpt-oss's own is one of them.
+FAMILIES = ("openai-gpt-oss-120b", "unsloth-qwen3", "Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.1-8B-Instruct",
+            "mistralai-Mistral-Nemo-Instruct-2407", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "google-gemma-2-2b-it")
+
+
+def second_turns(client):
+    """A turn that is a call alone goes back with its result, by each of the three ways to ask; yields (way, status, body)."""
+    function, question = {"type": "function", "function": TOOL}, {"role": "user", "content": "Warm in Kiel?"}
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "get_weather", "arguments": '{"town": "Kiel"}'}}
+    result = {"role": "tool", "tool_call_id": "abcdefghi", "content": "7"}
+    for about, content in (("empty", {"content": ""}), ("null", {"content": None}), ("absent", {})):
+        said = [question, {"role": "assistant", **content, "tool_calls": [call]}, result]
+        yield about, *client.json("POST", "/v1/chat/completions", {"messages": said, "tools": [function], "max_tokens": 2})
+    yield "messages", *client.json("POST", "/v1/messages", {"max_tokens": 2, "tools": [
+        {"name": TOOL["name"], "input_schema": TOOL["parameters"]}], "messages": [
+            question, {"role": "assistant", "content": [{"type": "tool_use", "id": "abcdefghi", "name": "get_weather", "input": {"town": "Kiel"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "abcdefghi", "content": "7"}]}]})
+    yield "responses", *client.json("POST", "/v1/responses", {"max_output_tokens": 2, "tools": [{"type": "function", **TOOL}], "input": [
+        question, {"type": "function_call", "call_id": "abcdefghi", "name": "get_weather", "arguments": '{"town": "Kiel"}'},
+        {"type": "function_call_output", "call_id": "abcdefghi", "output": "7"}]})
+
+
+def a_turn_that_is_a_call_alone_is_rendered_by_every_familys_template():
+    for family in FAMILIES:
+        with Cluster() as cluster:
+            server = one_server(cluster, "--model", "dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=128,vocab=512", "--context-length", "8192",
+                                "--chat-template", str(published() / f"{family}.jinja"), "--threads", "1")
+            for way, status, body in second_turns(server):
+                assert status == 200, (family, way, body)
+            said = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [
+                {"id": "abcdefghi", "type": "function", "function": {"name": "get_weather", "arguments": '{"town": "Kiel"}'}}]}]
+            ids = server.json("POST", "/tokenize", {"messages": said, "add_generation_prompt": False})[1]["tokens"]
+            prompt = server.json("POST", "/detokenize", {"tokens": ids})[1]["prompt"]
+            assert "None" not in prompt and "Kiel" in prompt, (family, prompt)
+
+
 if __name__ == "__main__":
-    main([published_templates_are_rendered_as_jinja2_renders_them])
+    main([published_templates_are_rendered_as_jinja2_renders_them,
+          a_turn_that_is_a_call_alone_is_rendered_by_every_familys_template])

@@ -101,6 +101,38 @@ TEST_CASE("a request of Anthropic's becomes the conversation that it is") {
   CHECK(r.add_generation_prompt);
 }
 
+TEST_CASE("a turn that is calls alone leaves its content to the template") {
+  const auto r = messages_of(R"("max_tokens":9,"messages":[{"role":"user","content":"q"},
+    {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]},
+    {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"7"}]}])");
+  REQUIRE(r.messages.size() == 3);
+  CHECK(r.messages[1].bare == bare_content::unsaid);
+  CHECK(r.messages[0].bare == bare_content::empty);
+  const auto o = response_of(R"("input":[{"role":"user","content":"q"},
+    {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
+    {"type":"function_call_output","call_id":"1","output":"7"}])");
+  REQUIRE(o.messages.size() == 3);
+  CHECK(o.messages[1].bare == bare_content::unsaid);
+}
+
+TEST_CASE("the form of an answer is Anthropic's output_config, or its older name") {
+  const std::string form =
+      R"({"type":"json_schema","schema":{"type":"object","properties":{"a":{"type":"null"}}}})";
+  const auto r = messages_of(hi + R"(,"output_config":{"effort":"low","format":)" + form + "}");
+  CHECK(r.form_field == "output_config");
+  CHECK(r.sampling.grammar.find("null") != std::string::npos);
+  CHECK(messages_of(hi + R"(,"output_format":)" + form).form_field == "output_format");
+  CHECK(messages_of(hi + R"(,"output_config":{"effort":"low"})").form_field.empty());
+  CHECK(messages_of(hi + R"(,"output_config":{"format":null})").form_field.empty());
+  CHECK(complaint(hi + R"(,"output_config":7)") == "output_config: must be an object");
+  CHECK(complaint(hi + R"(,"output_config":{"format":{"type":"xml"}})")
+            .starts_with("output_config: format must be"));
+  CHECK(complaint(hi + R"(,"output_config":{"format":{"type":"json_schema","schema":{"type":"text"}}})")
+            .starts_with("output_config: format: at #: 'type' must be"));
+  CHECK(complaint(hi + R"(,"output_config":{"format":)" + form + R"(},"output_format":)" + form)
+            .starts_with("output_format: asks for a form"));
+}
+
 TEST_CASE("a last message of the assistant is the beginning of the answer") {
   const auto r = messages_of(
       R"("max_tokens":9,"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"It is"}])");

@@ -204,3 +204,35 @@ TEST_CASE("templates that never end, or make too much, are stopped") {
   for (int i = 0; i < 5000; ++i) blocks += "{% if 1 %}";
   CHECK(!chat_template::from_source(tok, blocks));
 }
+
+TEST_CASE("a message without text shows the template what the client sent in its place") {
+  const auto tok = built(tiny_vocab("tiny_qwen2"));
+  const auto seen = [&](const std::string& source, bare_content bare) {
+    const auto chat = chat_template::from_source(tok, source);
+    REQUIRE(chat.has_value());
+    auto m = from("assistant", "");
+    m.tool_calls = {{"1", "f", "{}"}};
+    m.bare = bare;
+    const auto ids = chat->render(std::span{&m, 1});
+    return ids ? shown(*tok, ids) : ids.error().detail;
+  };
+  // As gpt-oss looks into a content, as most print it, and as DeepSeek's older templates find a call.
+  const std::string
+      looks = "{% if 'content' in messages[0] %}{{ 'x' in messages[0].content }}{% else %}none{% endif %}",
+      prints = "[{{ messages[0].content }}]",
+      asks = "{{ 'call' if messages[0]['content'] is none else 'text' }}",
+      others = "{{ messages[0].reasoning_content is none }}{{ messages[0].content is defined }}";
+  using enum bare_content;
+  CHECK(seen(looks, empty) == "False");
+  CHECK(seen(looks, absent) == "none");
+  CHECK(seen(looks, unsaid) == "none");
+  CHECK(seen(looks, null).find("none") != std::string::npos);  // the template's complaint
+  CHECK(seen(prints, empty) == "[]");
+  CHECK(seen(prints, absent) == "[]");
+  CHECK(seen(prints, unsaid) == "[]");
+  CHECK(seen(prints, null) == "[None]");
+  CHECK(seen(asks, null) == "call");
+  CHECK(seen(asks, unsaid) == "call");
+  CHECK(seen(asks, absent) == "text");
+  CHECK(seen(others, unsaid) == "FalseFalse");
+}
