@@ -9,8 +9,11 @@ reasoning_marks marks_of(reasoning_form form) noexcept {
     case reasoning_form::mistral:
       return {"[THINK]", "[/THINK]"};
     case reasoning_form::harmony:
-      return {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
-              "<|channel|>final<|message|>"};
+      return {"<|channel|>analysis<|message|>",
+              "<|end|><|start|>assistant<|channel|>final<|message|>",
+              "<|channel|>final<|message|>",
+              {"<|end|><|start|>assistant<|channel|>commentary", "<|end|><|start|>assistant to="},
+              std::string_view{"<|end|>"}.size()};
   }
   return {};
 }

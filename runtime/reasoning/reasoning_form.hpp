@@ -1,6 +1,8 @@
 #pragma once
 // How models mark what they think before they answer.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,6 +26,9 @@ constexpr auto words_of(reasoning_form) noexcept {
 struct reasoning_marks {
   std::string_view open, close;
   std::string_view direct;  ///< opens an answer without reasoning; none: nothing does
+  /// Also close the reasoning, but for the first `aside_closes` characters they are part of the answer.
+  std::array<std::string_view, 2> aside{};
+  std::size_t aside_closes = 0;
 };
 /// Of `think` and `mistral` the first character of either occurs in it once.
 reasoning_marks marks_of(reasoning_form form) noexcept;

@@ -67,10 +67,16 @@ bool reasoning_reader::step(thought_parts& out) {
       place_ = place::answer;
       return true;
     case place::inside: {
-      const auto end = held_.find(marks_.close);
-      const auto sure = end == held_.npos ? held_.size() - begun_mark(held_, marks_.close) : end;
+      auto end = held_.find(marks_.close), closes = marks_.close.size();
+      auto begun = begun_mark(held_, marks_.close);
+      for (const auto aside : marks_.aside) {
+        if (aside.empty()) continue;
+        begun = std::max(begun, begun_mark(held_, aside));
+        if (const auto at = held_.find(aside); at < end) end = at, closes = marks_.aside_closes;
+      }
+      const auto sure = end == held_.npos ? held_.size() - begun : end;
       think(out, std::string_view{held_}.substr(0, sure));
-      held_.erase(0, end == held_.npos ? sure : end + marks_.close.size());
+      held_.erase(0, end == held_.npos ? sure : end + closes);
       if (end == held_.npos) return false;
       space_.clear();
       place_ = place::behind;

@@ -18,6 +18,8 @@ constexpr std::string_view mistral_open = "[TOOL_CALLS]", mistral_id = "[CALL_ID
                            mistral_arguments = "[ARGS]";
 constexpr std::string_view deepseek_open = "<｜tool▁call▁begin｜>", deepseek_arguments = "<｜tool▁sep｜>";
 constexpr std::string_view code_fence = "```";
+constexpr std::string_view harmony_recipient = "to=functions.", harmony_body = "<|message|>",
+                           harmony_close = "<|call|>";
 
 /// What opens a call, or a list of them. Of DeepSeek's the others are brackets around calls, which are not
 /// passed on.
@@ -25,7 +27,9 @@ constexpr std::string_view hermes_opens[] = {hermes_open}, mistral_opens[] = {mi
                            granite_opens[] = {"<|tool_call|>", hermes_open}, phi4_opens[] = {"functools["},
                            deepseek_opens[] = {deepseek_open, "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>",
                                                "<｜tool▁calls▁end｜>"},
-                           coder_opens[] = {hermes_open, "<function="};
+                           coder_opens[] = {hermes_open, "<function="},
+                           harmony_opens[] = {"<|end|><|start|>assistant", "<|start|>assistant",
+                                              "<|channel|>"};
 
 std::span<const std::string_view> opens_of(tool_format format) {
   switch (format) {
@@ -41,6 +45,8 @@ std::span<const std::string_view> opens_of(tool_format format) {
       return deepseek_opens;
     case tool_format::qwen3_coder:
       return coder_opens;
+    case tool_format::harmony:
+      return harmony_opens;
     case tool_format::llama3:
     case tool_format::pythonic:
       break;
@@ -103,6 +109,14 @@ bool tool_call_reader::read_text(answer_parts& out) {
     say(out, std::exchange(opening_, {}));
     return true;
   }
+  if (format_ == tool_format::harmony && !begun_) {
+    // The prompt ends with the head's beginning, so the recipient may come first.
+    const auto behind =
+        std::string_view{held_}.substr(std::min(held_.find_first_not_of(space), held_.size()));
+    if (may_become(behind, harmony_recipient)) return false;
+    begun_ = true;
+    if (behind.starts_with(harmony_recipient)) return open_head({});
+  }
   std::size_t at = std::string::npos, begun = 0;
   std::string_view mark;
   for (const auto one : opens_of(format_)) {
@@ -113,6 +127,10 @@ bool tool_call_reader::read_text(answer_parts& out) {
     say(out, held_.substr(0, at));
     held_.erase(0, at + mark.size());
     if (format_ == tool_format::hermes) return open_call(std::string{mark}), true;
+    if (format_ == tool_format::harmony) {
+      if (mark.starts_with("<|end|>")) space_ += "\n\n";
+      return open_head(std::string{mark});
+    }
     if (format_ == tool_format::deepseek && mark != deepseek_open) return true;
     if (format_ == tool_format::phi4) {
       in_list_ = true;
@@ -127,6 +145,41 @@ bool tool_call_reader::read_text(answer_parts& out) {
   say(out, held_.substr(0, ready));
   held_.erase(0, ready);
   return false;
+}
+
+bool tool_call_reader::open_head(std::string opening) {
+  opening_ = std::move(opening);
+  place_ = place::name;
+  return true;
+}
+
+/// A message's head says its channel, and to whom it goes; its body is a call's arguments, or content.
+bool tool_call_reader::read_head(answer_parts& out) {
+  const auto head = std::string_view{held_}.substr(0, longest_name);
+  const auto end = head.find(harmony_body);
+  if (end == head.npos) {
+    if (held_.size() < longest_name) return false;
+    place_ = place::text;
+    say(out, std::exchange(opening_, {}) + held_.substr(0, longest_name));
+    held_.erase(0, longest_name);
+    return true;
+  }
+  const std::string said{head.substr(0, end)};
+  held_.erase(0, end + harmony_body.size());
+  if (const auto to = said.find(harmony_recipient); to != said.npos) {
+    auto name = said.substr(to + harmony_recipient.size());
+    name.resize(std::min(name.find_first_of(" \n\r\t<"), name.size()));
+    opening_ += said + std::string{harmony_body};
+    if (name.empty()) return give_up(out);
+    scanner_.begin(std::move(name));
+    place_ = place::call;
+    return true;
+  }
+  const bool heard = said.find("analysis") == said.npos && said.find("to=") == said.npos;
+  if (!heard) say(out, opening_ + said + std::string{harmony_body});
+  opening_.clear();
+  place_ = place::text;
+  return true;
 }
 
 bool tool_call_reader::read_list(answer_parts& out) {
@@ -163,6 +216,7 @@ std::string tool_call_reader::deepseek_name(std::string_view head) {
 
 bool tool_call_reader::read_name(answer_parts& out) {
   if (format_ == tool_format::qwen3_coder) return read_function(out);
+  if (format_ == tool_format::harmony) return read_head(out);
   const bool deepseek = format_ == tool_format::deepseek;
   // The same bound however the text was cut.
   const auto head = std::string_view{held_}.substr(0, longest_name);
@@ -220,7 +274,9 @@ bool tool_call_reader::read_call(answer_parts& out) {
   }
   // What was passed on stays a call; the rest is what it is.
   if (!scanner_.known() || !offered) say(out, opening_ + scanner_.raw());
-  place_ = format_ == tool_format::hermes || format_ == tool_format::deepseek ? place::text : place::plain;
+  const bool more_may_come =
+      format_ == tool_format::hermes || format_ == tool_format::deepseek || format_ == tool_format::harmony;
+  place_ = more_may_come ? place::text : place::plain;
   return true;
 }
 
@@ -233,9 +289,10 @@ bool tool_call_reader::read_after() {
     place_ = place::text;
     return true;
   }
-  if (format_ == tool_format::deepseek && !in_list_) {
-    if (may_become(held_, code_fence)) return false;
-    if (held_.starts_with(code_fence)) held_.erase(0, code_fence.size());
+  if ((format_ == tool_format::deepseek || format_ == tool_format::harmony) && !in_list_) {
+    const auto close = format_ == tool_format::deepseek ? code_fence : harmony_close;
+    if (may_become(held_, close)) return false;
+    if (held_.starts_with(close)) held_.erase(0, close.size());
     place_ = place::text;
     return true;
   }
@@ -312,7 +369,9 @@ answer_parts tool_call_reader::feed(std::string_view text) {
 
 answer_parts tool_call_reader::finish() {
   answer_parts out;
-  if (complete()) return out;
+  // An answer that is held to calls has no content: what is left is the beginning of one that was cut.
+  if (complete() || forced_) return out;
+  if (format_ == tool_format::harmony && place_ == place::name && opening_.starts_with("<|")) return out;
   const bool in_call = place_ == place::call && !scanner_.known();
   if (in_call) say(out, opening_ + scanner_.raw());
   else if (place_ == place::list || place_ == place::name || place_ == place::tag) say(out, opening_);

@@ -39,6 +39,7 @@ class tool_call_reader {
   /// text.
   tool_call_reader(tool_format format, bool forced, bool several, std::vector<tool_function> offered)
       : format_(format),
+        forced_(forced),
         several_(several),
         offered_(std::move(offered)),
         place_(forced && listed_when_forced(format) ? place::list : place::text) {}
@@ -55,7 +56,7 @@ class tool_call_reader {
   enum class place : std::uint8_t {
     text,    ///< content, until a call opens
     list,    ///< behind the marker of a list of calls
-    name,    ///< Mistral, DeepSeek: of a function, before its arguments
+    name,    ///< Mistral, DeepSeek: of a function, before its arguments; gpt-oss: the head of a message
     call,    ///< inside a JSON object
     tag,     ///< Qwen3-Coder: behind <tool_call>, before a function
     member,  ///< … inside a function: before a parameter, or its end
@@ -73,15 +74,18 @@ class tool_call_reader {
   bool read_tag(answer_parts& out);
   bool read_function(answer_parts& out);
   bool read_member(answer_parts& out);
+  bool read_head(answer_parts& out);
   bool read_python_start(answer_parts& out);
   bool read_python(answer_parts& out);
   const tool_function* offered(std::string_view name) const;
   bool give_up(answer_parts& out);
   void open_call(std::string opening);
+  bool open_head(std::string opening);
   static std::string deepseek_name(std::string_view head);
   void say(answer_parts& out, std::string_view content);
 
   const tool_format format_;
+  const bool forced_;
   const bool several_;
   const std::vector<tool_function> offered_;
   place place_;

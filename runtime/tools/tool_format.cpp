@@ -10,6 +10,8 @@ constexpr std::string_view mistral_markers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL
 constexpr std::string_view granite_markers[] = {"<|tool_call|>", "<tool_call>"};
 constexpr std::string_view pythonic_markers[] = {"<|python_tag|>", "<|python_start|>"};
 constexpr std::string_view deepseek_markers[] = {"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"};
+constexpr std::string_view harmony_markers[] = {"<|start|>", "<|channel|>",   "<|message|>",
+                                                "<|end|>",   "<|constrain|>", "<|call|>"};
 
 }  // namespace
 
@@ -21,6 +23,7 @@ std::optional<tool_format> tool_format_of(std::string_view source) noexcept {
   if (says("<｜tool▁call▁begin｜>")) return tool_format::deepseek;
   if (says("<|tool_call|>")) return tool_format::granite;
   if (says("functools[")) return tool_format::phi4;
+  if (says("<|call|>") && says("functions.")) return tool_format::harmony;
   if (says("<tool_call>")) return tool_format::hermes;
   if (says("[TOOL_CALLS]")) return tool_format::mistral;
   if (says("<|start_header_id|>") && says("tool_calls") && says("\"parameters\"")) return tool_format::llama3;
@@ -42,6 +45,8 @@ std::span<const std::string_view> tool_markers(tool_format format) noexcept {
       return granite_markers;
     case tool_format::deepseek:
       return deepseek_markers;
+    case tool_format::harmony:
+      return harmony_markers;
     case tool_format::phi4:
       break;
   }
@@ -59,6 +64,7 @@ bool listed_when_forced(tool_format format) noexcept {
     case tool_format::deepseek:
     case tool_format::pythonic:
     case tool_format::qwen3_coder:
+    case tool_format::harmony:
       break;
   }
   return true;

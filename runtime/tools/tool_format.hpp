@@ -21,20 +21,34 @@ enum class tool_format : std::uint8_t {
   deepseek,  ///< name<｜tool▁sep｜>{…} between <｜tool▁call▁begin｜> and <｜tool▁call▁end｜>, and all of them
              ///< between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜> (V3.1)
   pythonic,  ///< the answer is [name(key=value, …), …], values as Python writes them (Llama 3.2 and 4)
-  qwen3_coder  ///< <tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>, values
-               ///< as text
+  qwen3_coder,  ///< <tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>,
+                ///< values as text
+  harmony  ///< gpt-oss: a message of the answer to functions.name, in the channel commentary:
+           ///< <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
 };
 
 constexpr auto words_of(tool_format) noexcept {
   using enum tool_format;
-  return words<tool_format, 8>{{{hermes, "hermes"},
+  return words<tool_format, 9>{{{hermes, "hermes"},
                                 {llama3, "llama3"},
                                 {mistral, "mistral"},
                                 {granite, "granite"},
                                 {phi4, "phi4"},
                                 {deepseek, "deepseek"},
                                 {pythonic, "pythonic"},
-                                {qwen3_coder, "qwen3_coder"}}};
+                                {qwen3_coder, "qwen3_coder"},
+                                {harmony, "harmony"}}};
+}
+
+/// What becomes of tools where the chat template has no place for them.
+enum class tool_place : std::uint8_t {
+  general,       ///< they are listed in a message, and calls are in `tool_format::hermes`
+  template_only  ///< requests that offer them are refused
+};
+
+constexpr auto words_of(tool_place) noexcept {
+  using enum tool_place;
+  return words<tool_place, 2>{{{general, "general"}, {template_only, "template-only"}}};
 }
 
 /// What a chat template teaches its model; nothing if it names no form that is known.

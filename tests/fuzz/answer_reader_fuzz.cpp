@@ -27,7 +27,7 @@ struct whole {
 whole read(std::string_view text, std::uint8_t form, std::size_t piece) {
   reasoning_reader thought{static_cast<reasoning_form>(form % 3), static_cast<thought_state>(form / 2 % 3)};
   tool_call_reader calls{
-      static_cast<tool_format>(form / 8 % 8),
+      static_cast<tool_format>(form / 8 % 9),
       (form & 64) != 0,
       (form & 128) != 0,
       {{"f", R"({"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})"}, {"g", ""}}};
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto all = read(text, data[0], text.size() + 1);
   require(all == read(text, data[0], 1));
   require(all == read(text, data[0], 1 + data[1] % 16));
-  if (text.find_first_of("<[{f`") == text.npos && data[0] / 2 % 3 != 1 && data[0] / 8 % 8 < 4)
+  if (text.find_first_of("<[{f`") == text.npos && data[0] / 2 % 3 != 1 && data[0] / 8 % 9 < 4)
     require(all.content == text);
   return 0;
 }

@@ -67,6 +67,12 @@ TEST_CASE("an answer in channels is what its final one says; what the analysis s
   CHECK(channels(analysis + "never said") == "never said|");
   CHECK(channels(analysis + "a<|end|><|end|><|start|>assistant<|channel|>fin") ==
         "a<|end|><|end|><|start|>assistant<|channel|>fin|");
+  // What is not said to the user is left to whoever reads calls.
+  const std::string call = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}";
+  CHECK(channels(analysis + "I ask.<|end|><|start|>assistant" + call) == "I ask.|<|start|>assistant" + call);
+  CHECK(channels(analysis +
+                 "I ask.<|end|><|start|>assistant to=functions.f<|channel|>commentary<|message|>{}") ==
+        "I ask.|<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}");
   CHECK(channels("{\"a\": 1}") == "|{\"a\": 1}");
   CHECK(channels("<|channel|>commentary<|message|>x") == "|<|channel|>commentary<|message|>x");
   CHECK(channels("<|chan") == "|<|chan");
