@@ -411,6 +411,11 @@ void add_gateway(table& t) {
       {"parse-special", "parse_special",
        "Read special tokens in the prompts of /v1/completions; a request's parse_special goes before", who},
       s, at(c, &gateway_options::parse_special)));
+  t.push_back(choice({"tools", "tools",
+                      "Tools for a model whose chat template has no place for them: general (listed in the "
+                      "system message, calls between <tool_call> tags), or template-only (refused)",
+                      who},
+                     s, at(c, &gateway_options::tools)));
   t.push_back(choice(
       {"tool-call-parser", "tool_call_parser",
        "Form in which the model writes calls of tools; auto: the one that its chat template teaches", who},

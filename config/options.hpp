@@ -184,6 +184,8 @@ struct gateway_options {
   std::string allowed_hosts;         ///< names that the server may be asked by: see there
   std::string model_aliases;         ///< more names of the model, with commas; "*": any
   bool parse_special = true;         ///< special tokens in prompts of completions are tokens
+  /// What becomes of tools that the chat template has no place for.
+  tool_place tools = tool_place::general;
   form_choice<tool_format> tool_call_parser;
   form_choice<reasoning_form> reasoning_parser;
   std::uint32_t max_connections = 0;

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <span>
 
+#include "runtime/api/tools_as_text.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/reasoning/reasoning_grammar.hpp"
 #include "runtime/text/chat_template.hpp"
 
@@ -25,6 +27,16 @@ std::optional<Form> form_of(const form_choice<Form>& wanted, const chat_template
   return chat ? taught(chat->source()) : std::nullopt;
 }
 
+/// Whether a system message's text comes to be part of the prompt: some templates refuse one, or drop it.
+bool says_system(const chat_template& chat, const tokenizer& text) {
+  const std::string order = "Be brief";
+  std::vector<chat_message> asked(2);
+  asked[0].role = "system", asked[0].content = order;
+  asked[1].role = "user", asked[1].content = "Hi";
+  const auto prompt = chat.render(asked);
+  return prompt && text.decode(*prompt, special_text::show).find(order) != std::string::npos;
+}
+
 }  // namespace
 
 prompt_maker::prompt_maker(std::shared_ptr<const front_context> context) : context_(std::move(context)) {
@@ -35,6 +47,15 @@ prompt_maker::prompt_maker(std::shared_ptr<const front_context> context) : conte
     longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
   }
   calls_ = form_of(o.gateway.tool_call_parser, context_->chat.get(), tool_format_of);
+  if (const auto* chat = context_->chat.get();
+      chat && chat->source().find("tools") == std::string::npos && o.gateway.tools == tool_place::general) {
+    general_tools_ = true;
+    calls_ = tool_format::hermes;
+    has_system_ = says_system(*chat, *context_->text);
+    log_info("tools", {{"form", "general"},
+                       {"why", "the chat template has no place for them"},
+                       {"instead", "--tools template-only refuses them"}});
+  }
   reasoning_ = form_of(o.gateway.reasoning_parser, context_->chat.get(), reasoning_form_of);
   names_.push_back(o.model.served_model_name);
   for (const auto& [name, adapter] : context_->adapters) names_.push_back(name);
@@ -122,10 +143,12 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
                       std::to_string(context_length_) + " tokens can hold",
                   too_long);
   }
-  if (!conversation.tools.empty() && context_->chat->source().find("tools") == std::string::npos) {
-    return refuse(
-        ec::invalid_argument,
-        "tools: the model's chat template has no place for them; --chat-template can give it another");
+  const bool in_words = general_tools_ && speaks_of_tools(conversation);
+  if (!in_words && !conversation.tools.empty() &&
+      context_->chat->source().find("tools") == std::string::npos) {
+    return refuse(ec::invalid_argument,
+                  "tools: the model's chat template has no place for them; --chat-template can give it "
+                  "another, and --tools general none");
   }
   std::size_t bytes = conversation.tools.size();
   for (const auto& m : messages) {
@@ -134,6 +157,10 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
   }
   if (const auto fits = may_fit(bytes, "messages"); !may_be_long && !fits)
     return tl::unexpected(fits.error());
+  return render(in_words ? tools_as_text(conversation, has_system_) : conversation);
+}
+
+api_result<std::vector<std::int32_t>> prompt_maker::render(const chat_prompt& conversation) const {
   chat_render_options options;
   options.add_generation_prompt = conversation.add_generation_prompt;
   options.continue_final_message = conversation.continue_final_message;
@@ -141,9 +168,19 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
   options.tools = conversation.tools;
   const auto now = std::time(nullptr);
   ::localtime_r(&now, &options.now);
-  auto rendered = context_->chat->render(messages, options);
-  if (!rendered) return tl::unexpected(api_refusal{rendered.error()});
-  return std::move(*rendered);
+  auto rendered = context_->chat->render(conversation.messages, options);
+  if (rendered) return std::move(*rendered);
+  // Clients send null where a message is calls alone, and some templates (gpt-oss) take no null.
+  auto without = conversation.messages;
+  bool changed = false;
+  for (auto& m : without) {
+    if (m.bare != bare_content::null && m.bare != bare_content::unsaid) continue;
+    m.bare = bare_content::absent;
+    changed = true;
+  }
+  auto again = changed ? context_->chat->render(without, options) : rendered;
+  if (again) return std::move(*again);
+  return tl::unexpected(api_refusal{rendered.error()});
 }
 
 api_result<std::optional<tool_reading>> prompt_maker::prepare_tools(chat_request& api) const {

@@ -81,11 +81,15 @@ class prompt_maker {
   std::uint32_t context_length() const noexcept { return context_length_; }
 
  private:
+  /// What the chat template makes of a conversation.
+  api_result<std::vector<std::int32_t>> render(const chat_prompt& conversation) const;
   /// Refuses text that cannot fit the context, before time is spent on its tokens.
   api_result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
 
   std::shared_ptr<const front_context> context_;
   std::optional<tool_format> calls_;         ///< how the model writes calls
+  bool general_tools_ = false;               ///< the chat template has no place for tools, and needs none
+  bool has_system_ = true;                   ///< the chat template says what a system message says
   std::optional<reasoning_form> reasoning_;  ///< how it marks reasoning
   std::uint32_t context_length_ = 0;
   std::size_t longest_piece_ = 1;  ///< bytes that one token stands for at most

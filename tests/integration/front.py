@@ -235,9 +235,10 @@ def unknown_fields_are_accepted_and_wrong_ones_named():
 # ---- everything else -------------------------------------------------------------------------------------------------
 
 def what_is_not_done_is_refused_by_its_name():
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    refused(openai.BadRequestError, lambda: chat(tools=[tool]), "tools: the model's chat template has no place for them")
-    for call, field in ((lambda: ask(suffix="the end"), "suffix"), (lambda: ask(best_of=3), "best_of")):
+    of_vllm = {"echo": True, "best_of": 3, "add_special_tokens": True, "logits_processors": ["x"], "vllm_xargs": {"a": 1},
+               "kv_transfer_params": {"do_remote_prefill": True}}
+    for call, field in ((lambda: ask(suffix="the end"), "suffix"), (lambda: ask(best_of=3), "best_of"),
+                        *((lambda f={name: value}: chat(extra=f), name) for name, value in of_vllm.items())):
         e = refused(openai.BadRequestError, call, "is not supported")
         assert e.param.startswith(field), e.body
     assert chat(response_format={"type": "text"}, tool_choice="none", extra={"tools": []}).choices

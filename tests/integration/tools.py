@@ -151,6 +151,44 @@ def calls_that_are_no_json_reach_the_client_as_such():
             check(forced.message.tool_calls[0])
 
 
+def a_template_without_a_place_for_tools_has_them_in_a_message():
+    """The model's own template, as the quickstart serves it; with --tools template-only they are refused."""
+    with Cluster() as cluster:
+        server = one_server(cluster)
+        client = openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", max_retries=0, timeout=120)
+        asked = {"model": "", "messages": QUESTION, "tools": TOOLS, "max_tokens": 120, "temperature": 0}
+        call = client.chat.completions.create(**asked, tool_choice=named("get_weather")).choices[0].message
+        check(call.tool_calls[0])
+        assert call.content is None and "no place for them" in cluster.processes["all"].output(), call
+        said = [*QUESTION, call.model_dump(), {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "7 degrees"}]
+        ids = server.json("POST", "/tokenize", {"messages": said, "tools": TOOLS})[1]["tokens"]
+        prompt = server.json("POST", "/detokenize", {"tokens": ids})[1]["prompt"]
+        assert "<tools>" in prompt and "get_weather" in prompt and "<tool_response>\n7 degrees" in prompt and "None" not in prompt, prompt
+        choice = client.chat.completions.create(**{**asked, "messages": said, "max_tokens": 20}).choices[0]
+        assert choice.message.content or choice.message.tool_calls, choice
+        model = langchain_openai.ChatOpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", max_retries=0,
+                                            model=server.cluster()["model"], temperature=0, max_tokens=120)
+        bound = model.bind_tools([GetWeather], tool_choice="GetWeather").invoke("How is the weather in Kiel?").tool_calls[0]
+        assert GetWeather(**bound["args"]), bound
+    with Cluster() as cluster:
+        server = one_server(cluster, "--tools", "template-only")
+        status, body = server.json("POST", "/v1/chat/completions", {"messages": QUESTION, "tools": TOOLS, "max_tokens": 1})[:2]
+        assert status == 400 and "has no place for them" in body["error"]["message"], body
+
+
+def a_call_that_is_cut_is_no_content():
+    for tokens in (1, 2, 3, 5, 8):
+        for stream in (False, True):
+            fields = {"tool_choice": "required", "max_tokens": tokens}
+            if stream:
+                events = list(chat(**fields, stream=True))
+                content, reason = "".join(e.choices[0].delta.content or "" for e in events), events[-1].choices[0].finish_reason
+            else:
+                choice = chat(**fields).choices[0]
+                content, reason = choice.message.content or "", choice.finish_reason
+            assert content == "" and reason == "length", (tokens, stream, content, reason)
+
+
 def what_cannot_be_offered_is_refused_by_name():
     for fields, name in (({"tool_choice": named("nobody")}, "tool_choice"), ({"tool_choice": "perhaps"}, "tool_choice"),
                          ({"tools": [{"type": "function"}]}, "tools"), ({"tools": TOOLS * 600}, "tools"),
@@ -169,6 +207,7 @@ if __name__ == "__main__":
               a_result_goes_back_and_tools_are_in_the_prompt_unless_none_may_be_called,
               what_a_model_says_without_a_call_is_content, what_a_client_parses_is_of_its_own_types,
               langchain_binds_tools_and_has_structured_answers, calls_that_are_no_json_reach_the_client_as_such,
+              a_template_without_a_place_for_tools_has_them_in_a_message, a_call_that_is_cut_is_no_content,
               what_cannot_be_offered_is_refused_by_name])
     finally:
         if _shared:

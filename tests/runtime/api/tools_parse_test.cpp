@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/api/openai.hpp"
+#include "runtime/api/tools_as_text.hpp"
 
 using namespace mooncaf;
 
@@ -96,4 +97,49 @@ TEST_CASE("what is told of a prompt, and how much of it is kept, is asked for in
   CHECK(both->prompt_logprobs == 1);
   CHECK(complaint("\"prompt_logprobs\":21").starts_with("prompt_logprobs: "));
   CHECK(complaint("\"truncate_prompt_tokens\":-2").starts_with("truncate_prompt_tokens: "));
+}
+
+TEST_CASE("a turn that is calls alone says whether its content was empty, null or absent") {
+  const auto bare = [](const std::string& content) {
+    const auto r = parse_chat(
+        R"({"messages":[{"role":"user","content":"q"},{"role":"assistant",)" + content +
+        R"("tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]})");
+    REQUIRE(r.has_value());
+    CHECK(r->messages[1].content.empty());
+    return r->messages[1].bare;
+  };
+  CHECK(bare("\"content\":\"\",") == bare_content::empty);
+  CHECK(bare("\"content\":null,") == bare_content::null);
+  CHECK(bare("") == bare_content::absent);
+}
+
+TEST_CASE("tools become text of the messages, and calls and results go back into it") {
+  chat_prompt talk;
+  talk.tools = "[" + f + "]";
+  talk.messages = {{"system", "Be kind.", {}, {}, {}, {}},
+                   {"user", "q", {}, {}, {}, {}},
+                   {"assistant", "", {{"1", "f", R"({"a": "x"})"}, {"2", "f", "no JSON"}}, {}, {}, {}},
+                   {"tool", "7", {}, "1", {}, {}},
+                   {"tool", "8", {}, "2", {}, {}},
+                   {"user", "and?", {}, {}, {}, {}}};
+  CHECK(speaks_of_tools(talk));
+  const auto said = tools_as_text(talk, true);
+  CHECK_FALSE(speaks_of_tools(said));
+  REQUIRE(said.messages.size() == 4);
+  CHECK(said.messages[0].content.starts_with("Be kind.\n\n"));
+  CHECK(said.messages[0].content.find("<tools>\n" + f + "\n</tools>") != std::string::npos);
+  CHECK(said.messages[2].content ==
+        "<tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\":\"x\"}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\":\"f\",\"arguments\":\"no JSON\"}\n</tool_call>");
+  CHECK(said.messages[3].role == "user");
+  CHECK(said.messages[3].content ==
+        "<tool_response>\n7\n</tool_response>\n<tool_response>\n8\n</tool_response>\nand?");
+  // A template that knows no system role gets the list in front of the first question.
+  const auto without = tools_as_text({{{"user", "q", {}, {}, {}, {}}}, true, false, {}, talk.tools}, false);
+  REQUIRE(without.messages.size() == 1);
+  CHECK(without.messages[0].content.ends_with("\n\nq"));
+  const auto fresh = tools_as_text({{{"user", "q", {}, {}, {}, {}}}, true, false, {}, talk.tools}, true);
+  REQUIRE(fresh.messages.size() == 2);
+  CHECK(fresh.messages[0].role == "system");
+  CHECK(tools_as_text({{{"user", "q", {}, {}, {}, {}}}, true, false, {}, {}}, true).messages.size() == 1);
 }
