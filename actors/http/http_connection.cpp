@@ -202,6 +202,7 @@ void http_connection::read_done(error_code error) {
   if (error == http::error::body_limit) {
     return refuse(413, "the body exceeds " + std::to_string(shared_->options.max_body_bytes) + " bytes");
   }
+  if (error == http::error::bad_version && speaks_http2()) return decline_http2();
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return refuse(431, "the headers exceed " + std::to_string(shared_->options.max_header_bytes) + " bytes");
   }
@@ -210,6 +211,26 @@ void http_connection::read_done(error_code error) {
     return gone();
   }
   refuse(400, "malformed HTTP: " + error.message());
+}
+
+bool http_connection::speaks_http2() const {
+  constexpr std::string_view preface = "PRI * HTTP/2.0\r\n";
+  const auto come = buffer_.data();
+  return std::string_view{static_cast<const char*>(come.data()), come.size()}.starts_with(preface);
+}
+
+void http_connection::decline_http2() {
+  constexpr std::string_view why = "this server speaks HTTP/1.1 alone";
+  // An empty SETTINGS, which HTTP/2 wants first, and GOAWAY: no stream was looked at, HTTP_1_1_REQUIRED.
+  std::string frames("\0\0\0\4\0\0\0\0\0", 9);
+  frames += {'\0', '\0', static_cast<char>(8 + why.size())};
+  frames += std::string("\7\0\0\0\0\0\0\0\0\0\0\0\0\x0D", 14);
+  frames += why;
+  keep_alive_ = false;
+  refused_ = true;
+  answer_ = std::make_shared<answer>(shared_from_this(), false, false, true);
+  answer_->owe(frames.size());
+  push(std::move(frames), true);
 }
 
 void http_connection::refuse(unsigned status, std::string_view why, http_headers headers) {

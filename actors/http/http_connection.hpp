@@ -73,6 +73,10 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   void read_body(error_code error);
   void read_done(error_code error);
   void refuse(unsigned status, std::string_view why, http_headers headers = {});
+  /// Whether what has come begins as HTTP/2 does where a client takes it for granted.
+  bool speaks_http2() const;
+  /// Says in HTTP/2's own frames that HTTP/1.1 is required, and ends the connection.
+  void decline_http2();
   void dispatch();
   /// While an answer is being made the client may leave, or send its next request, which waits in `buffer_`.
   void watch();

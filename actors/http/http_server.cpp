@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "actors/http/http_connection.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 
@@ -33,6 +35,7 @@ namespace {
 constexpr std::size_t turned_away_limit =
     64;  ///< connections beyond the limit that are told so at the same time
 constexpr auto accept_pause = std::chrono::milliseconds(100);
+constexpr auto complaint_pause = std::chrono::seconds(10);
 
 /// An error that a person can act on: Asio calls most of OpenSSL's errors "asio.ssl error".
 std::string tls_problem(const std::string& path, const beast::error_code& error) {
@@ -151,11 +154,25 @@ class http_server::impl {
                              }
                              // Out of file descriptors, most likely: the connection stays queued, and trying
                              // again at once would spin.
+                             complain(error);
                              pause_.expires_after(accept_pause);
                              pause_.async_wait([this](beast::error_code) {
                                if (acceptor_.is_open()) accept();
                              });
                            });
+  }
+
+  /// Logs why no connection could be taken, now and then: the next one fails as well until one is closed.
+  void complain(const beast::error_code& error) {
+    const auto now = std::chrono::steady_clock::now();
+    ++unaccepted_;
+    if (complained_ && now - *complained_ < complaint_pause) return;
+    complained_ = now;
+    log_warn("http", {{"at", shared_->options.host + ":" + std::to_string(port_)},
+                      {"problem", "no connection could be taken: " + error.message()},
+                      {"connections", std::to_string(shared_->connections.load())},
+                      {"failed", std::to_string(std::exchange(unaccepted_, 0))},
+                      {"hint", "raise the limit of open files (ulimit -n), or lower --max-connections"}});
   }
 
   void admit(tcp::socket socket) {
@@ -181,6 +198,8 @@ class http_server::impl {
   const asio::strand<asio::io_context::executor_type> strand_;  ///< of all that accepts
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
+  std::optional<std::chrono::steady_clock::time_point> complained_;  ///< on the strand
+  std::size_t unaccepted_ = 0;                                       ///< since then; on the strand
   std::vector<std::thread> threads_;
   std::uint16_t port_ = 0;
 };

@@ -69,7 +69,7 @@ MAY_INCLUDE = {
     "runtime/api": [BASE, "runtime/text", "runtime/grammar", "runtime/tools", "runtime/reasoning", "runtime/model",
                     "runtime/sched/rate_limit.hpp",
                     "runtime/request/status.hpp", "runtime/request/status_fields.hpp", "config"],
-    "actors/http": [BASE],
+    "actors/http": [BASE, "runtime/log"],
     "actors/metrics": [BASE, "actors/http", "runtime/request/status.hpp", "runtime/request/status_fields.hpp"],
     "actors/cluster": [BASE, "runtime/log", "transport/net/secret.hpp", "transport/net/socket.hpp", "transport/net/tls_psk.hpp",
                        "runtime/sched/rate_limit.hpp"],

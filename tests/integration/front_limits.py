@@ -6,6 +6,8 @@ import concurrent.futures
 import http.client
 import json
 import os
+import resource
+import socket
 import ssl
 import subprocess
 import sys
@@ -33,6 +35,23 @@ def as_many_as_come_are_queued_and_all_are_answered():
         counters = server.cluster()["counters"]
         assert counters["rejected_queue_full"] == counters["rejected_ttft"] == counters["rejected_tbt"] == 0, counters
         cluster.wait_idle()
+
+
+def a_server_out_of_descriptors_says_so_and_recovers():
+    with Cluster() as cluster:
+        server = one_server(cluster)
+        process = cluster.processes["all"]
+        folder = f"/proc/{process.process.pid}/fd"
+        limits = resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE, (len(os.listdir(folder)) + 4, limits[1]))
+        clients = [socket.create_connection((server.host, server.port)) for _ in range(40)]
+        said = "no connection could be taken: Too many open files"
+        wait_until("it says that it has no descriptors left", lambda: said in process.output())
+        assert process.output().count(said) == 1, "once, however often it tried"
+        for client in clients:
+            client.close()
+        wait_until("it takes connections again", server.healthy)
+        resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE, limits)
 
 
 def a_full_queue_is_told_with_a_time_to_come_back():
@@ -268,7 +287,8 @@ def health_is_200_only_when_a_request_could_be_served():
 
 
 TESTS = [
-    as_many_as_come_are_queued_and_all_are_answered, a_full_queue_is_told_with_a_time_to_come_back,
+    as_many_as_come_are_queued_and_all_are_answered, a_server_out_of_descriptors_says_so_and_recovers,
+    a_full_queue_is_told_with_a_time_to_come_back,
     an_slo_that_cannot_be_met_is_refused_with_the_reason_but_not_on_an_idle_server,
     a_context_that_cannot_be_had_is_said_at_start, overload_is_told_with_a_time_to_come_back,
     a_key_is_asked_for_where_one_is_set, keys_of_tenants_have_limits_and_caches_of_their_own,

@@ -93,6 +93,35 @@ TEST_CASE("a request that does not arrive in time is dropped, wherever it stoppe
   CHECK(eventually([&] { return server->connections() == 0; }));
 }
 
+TEST_CASE("a request that drips in is dropped at the same time, however lively it is") {
+  const auto server = serve(echo_handler(), {.max_header_bytes = 1u << 30, .idle_timeout = 50ms});
+  for (const std::string begun :
+       {"GET /?", "GET / HTTP/1.1\r\nX: ", "POST / HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n"}) {
+    raw_client client{server->port()};
+    client.say(begun);
+    const auto deadline = clock_type::now() + patience;
+    bool open = true;
+    while (open && clock_type::now() < deadline) open = client.say("x");
+    CHECK_MESSAGE(!open, begun);
+  }
+}
+
+TEST_CASE("HTTP/2 without being asked is told in its own frames that HTTP/1.1 is required") {
+  const auto server = serve(echo_handler());
+  raw_client client{server->port()};
+  client.say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9));
+  const auto said = client.until("alone");
+  CHECK(said.substr(0, 9) == std::string("\0\0\0\4\0\0\0\0\0", 9));  // SETTINGS
+  REQUIRE(said.size() > 26);
+  CHECK(said[9 + 2] == static_cast<char>(said.size() - 9 - 9));
+  CHECK(said[9 + 3] == 7);  // GOAWAY
+  CHECK(said.substr(9 + 9, 8) == std::string("\0\0\0\0\0\0\0\x0D", 8));
+  CHECK(said.substr(26) == "this server speaks HTTP/1.1 alone");
+  client.finish_writing();
+  CHECK(client.closed());
+  still_serves(*server);
+}
+
 TEST_CASE("a long answer is not an idle connection") {
   open_requests requests;
   const auto server = serve(requests.handler(), {.idle_timeout = 20ms});
