@@ -102,6 +102,21 @@ def every_tier_is_plotted():
         assert browser.complaints() == [], browser.complaints()
 
 
+# The largest figures and the longest name that a node may have, in every column of its row.
+LARGE = """const done=arguments[0];fetch('/cluster').then(r=>r.json()).then(c=>{
+const large=row=>Object.fromEntries(Object.entries(row).map(([k,v])=>[k,typeof v=='number'?(k.endsWith('bytes')?9.87e15:987654321):v]));
+c.shards=[{...large(c.shards[0]),node:'node-'+'31554'.repeat(8)}];show(c);done(document.getElementById('shards').textContent)})"""
+
+
+def the_table_of_caches_fits_whatever_is_counted():
+    server = shared().client
+    with Browser() as browser:
+        browser.open(f"http://{server.host}:{server.port}/")
+        for width in (1280, 1400):
+            browser.resize(width, 900)
+            assert "987.65" in browser.run_async(LARGE) and browser.run(CUT_TABLES) == [], (width, browser.run(CUT_TABLES))
+
+
 def pages_of_this_machine_may_use_the_api_and_read_the_request_id():
     """As openai-js does it: a preflight with headers of its own, then the request."""
     server = shared().client
@@ -135,6 +150,7 @@ fetch('http://%s:%d/v1/chat/completions',{method:'POST',headers:{'Content-Type':
 if __name__ == "__main__":
     try:
         main([other_pages_get_nothing_and_allowed_ones_all_they_need, the_page_shows_what_the_cluster_says, every_tier_is_plotted,
+              the_table_of_caches_fits_whatever_is_counted,
               pages_of_this_machine_may_use_the_api_and_read_the_request_id])
     finally:
         end_shared()
