@@ -48,6 +48,8 @@ std::optional<tool_call> call_of(const json& given) {
   return out;
 }
 
+/// Checks before it keeps: a message that is half right is refused with its place, and none of it is
+/// rendered.
 void read_message(body_reader& in, const json& m, const std::string& where, std::vector<chat_message>& out) {
   if (!m.is_object() || !m.contains("role") || !m["role"].is_string())
     return in.complain(where, "needs a role");

@@ -175,6 +175,7 @@ void read_thinking(body_reader& in, chat_request& out) {
 
 }  // namespace
 
+/// The order is that of the complaints: a body with several mistakes is told the first in reading order.
 result<chat_request> parse_messages(std::string_view body, bool counts_only,
                                     const generation_defaults& defaults) {
   const auto parsed = parse_body(body, body_endpoint::messages);

@@ -229,6 +229,7 @@ result<char_language> char_language::of_length(std::uint32_t least, std::uint32_
   return out;
 }
 
+/// Pairs of states are made as they are reached, since most of the product never is.
 result<char_language> char_language::both(const char_language& other) const {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> known;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> open;

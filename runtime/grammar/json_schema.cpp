@@ -190,6 +190,7 @@ std::string schema_writer::values(const json& schema, const std::string& where) 
   return out.empty() ? "[]" : "(" + out + ")";
 }
 
+/// Bounds are read as digits, not as doubles: 0.1 must not become a number below or above itself.
 std::string schema_writer::number(const json& schema, bool whole, const std::string& where) {
   number_bounds bounds;
   const auto bound = [&](const char* name, bool open, bool lower) {

@@ -207,6 +207,7 @@ std::string schema_writer::array(const json& given, const std::string& where) {
   return rule("\"[\" " + ws + " " + (body.empty() ? "" : body + " " + ws) + " \"]\"");
 }
 
+/// Members of all joined schemas, in the order in which they are first named, as models expect their fields.
 schema_writer::members schema_writer::members_of(const json& schema, const std::string& where) {
   members out;
   const auto layers = schema_sets::layers_of(schema);

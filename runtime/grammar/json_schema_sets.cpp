@@ -145,6 +145,8 @@ void schema_sets::check_keywords(const json& schema, const std::string& where) {
   }
 }
 
+/// Only pointers into the document are followed: a schema of a client must not make the server fetch
+/// anything.
 const json* schema_sets::resolve(const std::string& ref, const std::string& where) {
   if (ref != "#" && !ref.starts_with("#/")) {
     complain(where,
@@ -520,6 +522,8 @@ std::vector<json> schema_sets::dependent(const json& dependencies, const std::st
   return out;
 }
 
+/// The opposite of one keyword as schemas, each of which suffices. Fewer values than the exact opposite are
+/// allowed, more never. @returns false for a keyword whose opposite cannot be written.
 bool schema_sets::negate_keyword(const json& schema, const std::string& name, std::vector<json>& out,
                                  const std::string& where, int depth) {
   const auto& value = schema[name];

@@ -38,6 +38,7 @@ const char_language* schema_sets::pattern(const std::string& source, const std::
   return nullptr;
 }
 
+/// All string keywords at once, since a grammar has no way to ask for two of them.
 result<char_language> schema_sets::strings_of(const json& schema, const std::string& where) {
   result<char_language> out = char_language::all();
   const auto cut = [&](const char_language& with) {

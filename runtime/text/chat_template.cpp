@@ -116,6 +116,7 @@ std::string builtin_chat_template(std::string_view name, bool bos) {
   return {};
 }
 
+/// Every refusal names --chat-template, as the file of the model itself cannot be mended by its user.
 result<chat_template> chat_template::recognise(std::shared_ptr<const tokenizer> tok,
                                                std::string_view wanted) {
   if (wanted == "auto") {

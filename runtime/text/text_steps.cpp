@@ -199,6 +199,7 @@ result<std::unique_ptr<const text_steps>> text_steps::make(const std::vector<tex
   return std::unique_ptr<const text_steps>(std::move(made));
 }
 
+/// Steps run in the order of the file, and each may change whether the text still begins where it began.
 std::string text_steps::normalised(std::string_view from, bool& first) const {
   std::string text{from};
   for (std::size_t i = 0; i < steps_.size() && !text.empty(); ++i) {

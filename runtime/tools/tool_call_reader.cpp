@@ -280,6 +280,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
   return true;
 }
 
+/// The mark that closes a call is dropped where it comes; a missing one costs nothing, as models forget it.
 bool tool_call_reader::read_after() {
   take_space(held_);
   if (held_.empty()) return false;
@@ -329,6 +330,7 @@ bool tool_call_reader::read_after() {
   return true;
 }
 
+/// Readers run until one wants more text, so the parts do not depend on how the text was cut.
 answer_parts tool_call_reader::feed(std::string_view text) {
   answer_parts out;
   held_ += text;

@@ -184,6 +184,7 @@ value interpreter::evaluate_map(const expr& e, scope& names) {
   return memory_.keep_map(std::move(made));
 }
 
+/// Bounds beyond the ends are cut and negative ones count from the end, as Python slices.
 value interpreter::evaluate_slice(const expr& e, scope& names) {
   const auto of = evaluate(*e.parts[0], names);
   if (!of.is_sequence() && !of.is(kind::string)) throw template_error{"cannot slice " + in_words(of)};
@@ -290,6 +291,7 @@ value of_doubles(char op, bool twice, double a, double b) {
 
 }  // namespace
 
+/// Texts that are marked safe escape what they are joined with, as Markup does in Jinja2.
 value interpreter::arithmetic(char op, bool twice, const value& a, const value& b) {
   if (a.is_number() && b.is_number()) {
     const bool whole = !a.is(kind::number) && !b.is(kind::number);

@@ -73,6 +73,7 @@ text interpreter::inside(const block& all, scope& names) {
   return std::exchange(out_, std::move(outer));
 }
 
+/// Every statement is charged first, so that a template which loops for ever is stopped and not awaited.
 interpreter::flow interpreter::execute(const block& all, scope& names) {
   for (const auto& s : all) {
     const auto next = [&] {
@@ -229,6 +230,7 @@ void interpreter::assign(const expr& target, const value& v, scope& names) {
   for (std::size_t i = 0; i < items.size(); ++i) assign(*target.parts[i], items[i], names);
 }
 
+/// Every expression is charged as statements are; the depth is bounded, since evaluation recurses.
 value interpreter::evaluate(const expr& e, scope& names) {
   memory_.charge(1);
   const deeper inner{depth_};

@@ -192,6 +192,7 @@ expr_ptr parser::unary(bool with_filter) {
   return with_filter ? filters(std::move(made)) : std::move(made);
 }
 
+/// Literals are looked for before names: in Jinja true, none and the like cannot be assigned to.
 expr_ptr parser::primary() {
   auto made = node(expr_kind::constant);
   const auto literal = [&](value v) {

@@ -227,6 +227,8 @@ value escaped(interpreter& in, text_view of) {
   return made;
 }
 
+/// Python's % for texts. The C library formats numbers alone, from a specification that was checked: a
+/// template must not reach its other conversions.
 value formatted(interpreter& in, const text& pattern, const std::vector<value>& given) {
   text out;
   std::size_t next = 0;

@@ -121,6 +121,7 @@ std::string format_double(double v) {
   return out.find('.') == std::string::npos ? out + ".0" : out;
 }
 
+/// As Python's repr, because templates print lists and dicts, and models were trained on that text.
 text repr(const value& v, int depth) {
   if (depth > max_depth) throw template_error{"a value is nested too deeply"};
   text out;
@@ -170,6 +171,7 @@ text str(const value& v) {
   return repr(v);
 }
 
+/// As Python's json.dumps writes it, separators and escapes included: tools reach models in this form.
 void write_json(const value& v, const json_style& style, text& out, int depth) {
   if (depth > max_depth) throw template_error{"a value is nested too deeply"};
   switch (v.what) {
