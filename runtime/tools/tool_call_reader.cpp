@@ -45,7 +45,7 @@ std::span<const std::string_view> opens_of(tool_format format) {
       return deepseek_opens;
     case tool_format::qwen3_coder:
       return coder_opens;
-    case tool_format::harmony:
+    case tool_format::gpt_oss:
       return harmony_opens;
     case tool_format::llama3:
     case tool_format::pythonic:
@@ -109,7 +109,7 @@ bool tool_call_reader::read_text(answer_parts& out) {
     say(out, std::exchange(opening_, {}));
     return true;
   }
-  if (format_ == tool_format::harmony && !begun_) {
+  if (format_ == tool_format::gpt_oss && !begun_) {
     // The prompt ends with the head's beginning, so the recipient may come first.
     const auto behind =
         std::string_view{held_}.substr(std::min(held_.find_first_not_of(space), held_.size()));
@@ -127,7 +127,7 @@ bool tool_call_reader::read_text(answer_parts& out) {
     say(out, held_.substr(0, at));
     held_.erase(0, at + mark.size());
     if (format_ == tool_format::hermes) return open_call(std::string{mark}), true;
-    if (format_ == tool_format::harmony) {
+    if (format_ == tool_format::gpt_oss) {
       if (mark.starts_with("<|end|>")) space_ += "\n\n";
       return open_head(std::string{mark});
     }
@@ -216,7 +216,7 @@ std::string tool_call_reader::deepseek_name(std::string_view head) {
 
 bool tool_call_reader::read_name(answer_parts& out) {
   if (format_ == tool_format::qwen3_coder) return read_function(out);
-  if (format_ == tool_format::harmony) return read_head(out);
+  if (format_ == tool_format::gpt_oss) return read_head(out);
   const bool deepseek = format_ == tool_format::deepseek;
   // The same bound however the text was cut.
   const auto head = std::string_view{held_}.substr(0, longest_name);
@@ -275,7 +275,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
   // What was passed on stays a call; the rest is what it is.
   if (!scanner_.known() || !offered) say(out, opening_ + scanner_.raw());
   const bool more_may_come =
-      format_ == tool_format::hermes || format_ == tool_format::deepseek || format_ == tool_format::harmony;
+      format_ == tool_format::hermes || format_ == tool_format::deepseek || format_ == tool_format::gpt_oss;
   place_ = more_may_come ? place::text : place::plain;
   return true;
 }
@@ -290,7 +290,7 @@ bool tool_call_reader::read_after() {
     place_ = place::text;
     return true;
   }
-  if ((format_ == tool_format::deepseek || format_ == tool_format::harmony) && !in_list_) {
+  if ((format_ == tool_format::deepseek || format_ == tool_format::gpt_oss) && !in_list_) {
     const auto close = format_ == tool_format::deepseek ? code_fence : harmony_close;
     if (may_become(held_, close)) return false;
     if (held_.starts_with(close)) held_.erase(0, close.size());
@@ -373,7 +373,7 @@ answer_parts tool_call_reader::finish() {
   answer_parts out;
   // An answer that is held to calls has no content: what is left is the beginning of one that was cut.
   if (complete() || forced_) return out;
-  if (format_ == tool_format::harmony && place_ == place::name && opening_.starts_with("<|")) return out;
+  if (format_ == tool_format::gpt_oss && place_ == place::name && opening_.starts_with("<|")) return out;
   const bool in_call = place_ == place::call && !scanner_.known();
   if (in_call) say(out, opening_ + scanner_.raw());
   else if (place_ == place::list || place_ == place::name || place_ == place::tag) say(out, opening_);

@@ -23,7 +23,7 @@ std::optional<tool_format> tool_format_of(std::string_view source) noexcept {
   if (says("<｜tool▁call▁begin｜>")) return tool_format::deepseek;
   if (says("<|tool_call|>")) return tool_format::granite;
   if (says("functools[")) return tool_format::phi4;
-  if (says("<|call|>") && says("functions.")) return tool_format::harmony;
+  if (says("<|call|>") && says("functions.")) return tool_format::gpt_oss;
   if (says("<tool_call>")) return tool_format::hermes;
   if (says("[TOOL_CALLS]")) return tool_format::mistral;
   if (says("<|start_header_id|>") && says("tool_calls") && says("\"parameters\"")) return tool_format::llama3;
@@ -45,7 +45,7 @@ std::span<const std::string_view> tool_markers(tool_format format) noexcept {
       return granite_markers;
     case tool_format::deepseek:
       return deepseek_markers;
-    case tool_format::harmony:
+    case tool_format::gpt_oss:
       return harmony_markers;
     case tool_format::phi4:
       break;
@@ -64,7 +64,7 @@ bool listed_when_forced(tool_format format) noexcept {
     case tool_format::deepseek:
     case tool_format::pythonic:
     case tool_format::qwen3_coder:
-    case tool_format::harmony:
+    case tool_format::gpt_oss:
       break;
   }
   return true;

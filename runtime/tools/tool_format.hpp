@@ -23,8 +23,8 @@ enum class tool_format : std::uint8_t {
   pythonic,  ///< the answer is [name(key=value, …), …], values as Python writes them (Llama 3.2 and 4)
   qwen3_coder,  ///< <tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>,
                 ///< values as text
-  harmony  ///< gpt-oss: a message of the answer to functions.name, in the channel commentary:
-           ///< <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
+  gpt_oss       ///< a message of the answer to functions.name, in the channel commentary:
+                ///< <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
 };
 
 constexpr auto words_of(tool_format) noexcept {
@@ -37,7 +37,7 @@ constexpr auto words_of(tool_format) noexcept {
                                 {deepseek, "deepseek"},
                                 {pythonic, "pythonic"},
                                 {qwen3_coder, "qwen3_coder"},
-                                {harmony, "harmony"}}};
+                                {gpt_oss, "gpt_oss"}}};
 }
 
 /// What becomes of tools where the chat template has no place for them.

@@ -79,7 +79,7 @@ result<std::string> grammar_of_tools(tool_format format, std::span<const tool_fu
     case tool_format::deepseek:
     case tool_format::pythonic:
     case tool_format::qwen3_coder:
-    case tool_format::harmony:
+    case tool_format::gpt_oss:
       return root + "\"[\" call (\", \" call)" + more + " \"]\"\n" + call;
   }
   return fail(ec::internal, "no such form of calls");

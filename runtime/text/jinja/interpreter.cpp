@@ -73,7 +73,6 @@ text interpreter::inside(const block& all, scope& names) {
   return std::exchange(out_, std::move(outer));
 }
 
-/// Every statement is charged first, so that a template which loops for ever is stopped and not awaited.
 interpreter::flow interpreter::execute(const block& all, scope& names) {
   for (const auto& s : all) {
     const auto next = [&] {
@@ -90,6 +89,7 @@ interpreter::flow interpreter::execute(const block& all, scope& names) {
   return flow::on;
 }
 
+/// Every statement is charged first, so that a template which loops for ever is stopped and not awaited.
 interpreter::flow interpreter::execute(const stmt& s, scope& names) {
   memory_.charge(1);
   const deeper inner{depth_};

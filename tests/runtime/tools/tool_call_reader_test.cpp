@@ -100,23 +100,23 @@ TEST_CASE("calls are taken out of an answer in each model's form") {
       {granite, "So.<tool_call>[{\"name\": \"f\", \"arguments\": {}}]", "So.|f({})"},
       {phi4, "functools[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "|f({\"a\": 1})"},
       {phi4, "Import functools [sic] first", "Import functools [sic] first"},
-      {harmony, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+      {gpt_oss, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
        "|f({\"a\": 1})"},
-      {harmony, " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "|f({})"},
-      {harmony,
+      {gpt_oss, " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "|f({})"},
+      {gpt_oss,
        "<|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.f"
        "<|channel|>commentary <|constrain|>json<|message|>{\"a\": 1}",
        "I look.|f({\"a\": 1})"},
-      {harmony,
+      {gpt_oss,
        "<|channel|>commentary<|message|>First.<|end|><|start|>assistant<|channel|>final<|message|>Then. ",
        "First.\n\nThen. "},
-      {harmony, "Plain, to=functions.f is no call", "Plain, to=functions.f is no call"},
-      {harmony, "to=functions.f is no call", "to=functions.f is no call"},
-      {harmony, "<|channel|>commentary to=functions.none<|message|>{}",
+      {gpt_oss, "Plain, to=functions.f is no call", "Plain, to=functions.f is no call"},
+      {gpt_oss, "to=functions.f is no call", "to=functions.f is no call"},
+      {gpt_oss, "<|channel|>commentary to=functions.none<|message|>{}",
        "<|channel|>commentary to=functions.none<|message|>{}"},
-      {harmony, "<|channel|>commentary to=browser.open<|message|>{}",
+      {gpt_oss, "<|channel|>commentary to=browser.open<|message|>{}",
        "<|channel|>commentary to=browser.open<|message|>{}"},
-      {harmony, "Well.<|start|>assistant<|channel|>comm", "Well."},
+      {gpt_oss, "Well.<|start|>assistant<|channel|>comm", "Well."},
       {deepseek,
        "Well.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>"
        "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -268,7 +268,7 @@ TEST_CASE("of an answer that is held to calls and was cut nothing is content") {
   CHECK(shown(read(hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", true)) == "|f({\"a\")");
   CHECK(shown(read(hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n<tool_call>",
                    true)) == "|f({})");
-  for (const auto format : {mistral, granite, phi4, deepseek, pythonic, qwen3_coder, harmony})
+  for (const auto format : {mistral, granite, phi4, deepseek, pythonic, qwen3_coder, gpt_oss})
     CHECK_MESSAGE(shown(read(format, format == phi4 ? "functools[{\"na" : "[{\"na", true)).empty(),
                   std::string{to_string(format)});
   CHECK(shown(read(llama3, "{\"na", true)).empty());
