@@ -59,6 +59,7 @@ std::string schema_writer::base(std::string_view name) {
 }
 
 result<std::string> schema_writer::run(const json& document) {
+  if (!schema_sets::is_free_of_joined(document)) complain("#", "a key begins with a control character");
   const auto root = visit(document, "#");
   if (failed()) return fail(ec::invalid_argument, sets_.problem());
   auto out = "root ::= " + root + "\n" + rules_;
@@ -241,8 +242,7 @@ std::string schema_writer::text(const json& schema, const std::string& where) {
     return rule("\"\\\"\" " + base("char") + "{" + std::to_string(least.value_or(0)) + "," +
                 (most ? std::to_string(*most) : "") + "} \"\\\"\"");
   }
-  const bool one_pattern = patterns.size() == 1 && patterns[0].is_array() && patterns[0].size() == 2 &&
-                           patterns[0][0].is_string() && patterns[0][1] == true;
+  const bool one_pattern = patterns.size() == 1 && patterns[0][0].is_string() && patterns[0][1] == true;
   // A pattern alone is an expression as it stands, which is smaller than its automaton.
   if (!lengths && patterns.size() + (schema.contains("format") ? 1 : 0) == 1 &&
       (patterns.empty() || one_pattern)) {

@@ -117,6 +117,15 @@ void schema_sets::complain(const std::string& where, const std::string& what) {
   if (problem_.empty()) problem_ = "at " + where.substr(0, 200) + ": " + what;
 }
 
+bool schema_sets::is_free_of_joined(const json& document) {
+  constexpr std::string_view joined[] = {joined_keyword::patterns, joined_keyword::layers,
+                                         joined_keyword::contains, unseen};
+  if (!document.is_structured()) return true;
+  for (const auto& [name, value] : document.items())
+    if ((document.is_object() && among(joined, name)) || !is_free_of_joined(value)) return false;
+  return true;
+}
+
 bool schema_sets::spend(std::size_t work, const std::string& where) {
   work_ += work;
   if (work_ > max_work) complain(where, "the schema is too large");
@@ -298,7 +307,7 @@ std::vector<json> schema_sets::alternatives(const json& schema, const std::strin
     else if (!is_note(name)) own[name] = value;
   }
   std::vector<json> out;
-  if (!failed()) out.push_back(canonical(std::move(own), where));
+  if (!failed() && spend(size_of(own), where)) out.push_back(canonical(std::move(own), where));
   const auto join = [&](const std::vector<json>& more) { out = crossed(out, more, where); };
   for (const auto& [name, value] : parts) {
     if (failed()) break;

@@ -54,6 +54,10 @@ class schema_sets {
   std::optional<std::uint32_t> count(const json& schema, const char* keyword, const std::string& where);
   void check_keywords(const json& schema, const std::string& where);
 
+  /// Whether no key of a client's document is one of those that joining makes, whose form is taken for
+  /// granted.
+  static bool is_free_of_joined(const json& document);
+
   void complain(const std::string& where, const std::string& what);
   bool failed() const { return !problem_.empty(); }
   const std::string& problem() const { return problem_; }

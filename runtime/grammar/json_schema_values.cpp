@@ -56,8 +56,6 @@ result<char_language> schema_sets::strings_of(const json& schema, const std::str
     cut(char_language::of_texts(texts));
   }
   for (const auto& entry : schema.value(joined_keyword::patterns, json::array())) {
-    const bool formed = entry.is_array() && entry.size() == 2 && entry[1].is_boolean();
-    if (!formed || (!entry[0].is_string() && !entry[0].is_array())) continue;
     if (entry[0].is_array()) {
       const auto texts = strings_of(json{{"enum", entry[0]}}, where);
       if (texts) cut(entry[1].get<bool>() ? *texts : texts->others());
@@ -125,17 +123,23 @@ bool schema_sets::holds_number(const json& schema, const json& value) {
   return divisor <= 0 || std::fmod(value.get<double>(), divisor) == 0;
 }
 
+/// Each keyword on its own: no automaton of several is made for one text.
 bool schema_sets::holds_text(const json& schema, const std::string& value) {
-  json about = json::object();
-  for (const auto* name : {"minLength", "maxLength", "format", joined_keyword::patterns})
-    if (schema.contains(name)) about[name] = schema[name];
-  if (const auto n = static_cast<double>(characters(value));
-      n < number_in(about, "minLength", 0) || n > number_in(about, "maxLength", 1e18))
-    return false;
-  about.erase("minLength");
-  about.erase("maxLength");
-  const auto texts = strings_of(about, "#");
-  return texts && texts->contains(value);
+  const auto n = static_cast<double>(characters(value));
+  if (n < number_in(schema, "minLength", 0) || n > number_in(schema, "maxLength", 1e18)) return false;
+  for (const auto& entry : schema.value(joined_keyword::patterns, json::array())) {
+    const bool listed = entry[0].is_array();
+    const auto* wanted = listed ? nullptr : pattern(entry[0].get<std::string>(), "#");
+    if (!listed && !wanted) return false;
+    const bool is_in =
+        listed ? std::ranges::find(entry[0], json(value)) != entry[0].end() : wanted->contains(value);
+    if (is_in != entry[1].get<bool>()) return false;
+  }
+  if (!schema.contains("format")) return true;
+  const auto source = json_format_pattern(schema["format"].get<std::string>());
+  if (!source) return complain("#", "'format': " + source.error().detail), false;
+  const auto* wanted = pattern(std::string{*source}, "#");
+  return wanted && wanted->contains(value);
 }
 
 bool schema_sets::holds_array(const json& schema, const json& value, int depth) {

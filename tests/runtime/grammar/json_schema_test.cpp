@@ -291,6 +291,7 @@ TEST_CASE("what cannot be held is refused by name and place") {
       {R"({"allOf":[{"$ref":"#"},{"type":"object"}]})", "nested too deeply"},
       {R"({"minimum":1e-30})", "minimum must be a number within"},
       {R"({"type":"array","contains":{},"uniqueItems":true})", "'contains' beside 'uniqueItems'"},
+      {R"({"type":"object","\u0001layers":5})", "control character"},
       {"false", "no answer that ends"},
       {std::string(grammar_limits::max_source_bytes + 1, ' '), "bytes, at most"},
       {std::string(1000, '['), "nested too deeply"},
