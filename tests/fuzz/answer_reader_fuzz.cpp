@@ -63,7 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto all = read(text, data[0], text.size() + 1);
   require(all == read(text, data[0], 1));
   require(all == read(text, data[0], 1 + data[1] % 16));
-  if (text.find_first_of("<[{f`") == text.npos && data[0] / 2 % 3 != 1 && data[0] / 8 % 9 < 4)
+  if (text.find_first_of("<[{f`") == text.npos && data[0] / 2 % 3 != 1 && data[0] / 8 % 9 < 4 &&
+      (data[0] & 64) == 0)  // of an answer that is held to calls the cut end is dropped
     require(all.content == text);
   return 0;
 }
