@@ -373,7 +373,8 @@ answer_parts tool_call_reader::finish() {
   answer_parts out;
   // An answer that is held to calls has no content: what is left is the beginning of one that was cut.
   if (complete() || forced_) return out;
-  if (format_ == tool_format::gpt_oss && place_ == place::name && opening_.starts_with("<|")) return out;
+  const bool in_head = place_ == place::name || (place_ == place::call && !scanner_.known());
+  if (format_ == tool_format::gpt_oss && in_head && opening_.starts_with("<|")) return out;
   const bool in_call = place_ == place::call && !scanner_.known();
   if (in_call) say(out, opening_ + scanner_.raw());
   else if (place_ == place::list || place_ == place::name || place_ == place::tag) say(out, opening_);
