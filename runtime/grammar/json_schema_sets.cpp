@@ -345,9 +345,9 @@ void schema_sets::close_unevaluated(const json& schema, std::vector<json>& alter
                                     const std::string& where) {
   const auto properties = schema.find("unevaluatedProperties"), items = schema.find("unevaluatedItems");
   for (auto& a : alternatives) {
-    if (items != schema.end() && *items != true && !a.contains("items")) {
+    if (items != schema.end() && *items != true) {
       if (a.contains(unseen)) return complain(where, "'unevaluatedItems' beside 'not' is not supported");
-      a["items"] = *items;
+      if (!a.contains("items")) a["items"] = *items;
     }
     if (properties == schema.end() || *properties == true) continue;
     json layer = {{"properties", json::object()}, {"patternProperties", json::object()}};
