@@ -75,7 +75,7 @@ inline constexpr auto write_policy =
     mooncaf::write_policy::write_back;              // writes only what memory cannot keep
 inline constexpr std::uint32_t selective_hits = 2;  // uses; what is wanted once is seldom wanted again
 inline constexpr std::uint32_t promote_hits = 2;    // uses; the same
-inline constexpr auto lease = 10s;                  // a reader on a slow link has its 16 MiB by then
+inline constexpr auto lease = 5s;                   // a reader on a slow link has its 16 MiB by then
 inline constexpr auto recovery = 1s;                // a holder looks for a directory four times a second
 inline constexpr auto eviction = eviction_policy::lru;                // what users of other stores expect
 inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room

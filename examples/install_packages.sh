@@ -31,15 +31,15 @@ test_tools=(
   qemu-system-x86 busybox-static kmod cpio rdma-core ibverbs-providers ibverbs-utils perftest  # RDMA in a virtual machine
 )
 
-# The Python package whose answers ours are compared with (tests/integration/store_reference.py). It provides the same
-# module names as ours, so it lies in a folder that no interpreter looks into by itself.
+# The Python package whose answers ours are compared with (tests/integration/store_reference.py), and what tests of both need. It
+# provides the same module names as ours, so it lies in a folder that no interpreter looks into by itself.
 reference=mooncake-transfer-engine-non-cuda==0.3.13.post1
 reference_folder=${XDG_CACHE_HOME:-$HOME/.cache}/mooncaf/reference-store
 install_reference() {
-  [[ ! -e $reference_folder/complete ]] || return 0
+  [[ ! -e $reference_folder/complete || ! -e $reference_folder/safetensors ]] || return 0
   echo "- downloading $reference"
   rm -rf "$reference_folder"
-  if python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$reference_folder" "$reference"; then
+  if python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$reference_folder" "$reference" numpy safetensors; then
     touch "$reference_folder/complete"
   else
     echo "install_packages: $reference cannot be installed; what compares with it will be skipped" >&2

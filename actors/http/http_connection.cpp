@@ -95,9 +95,13 @@ class http_connection::answer final : public http_responder {
   std::string head(unsigned status, const http_headers& headers, std::optional<std::size_t> length) const {
     std::string text = "HTTP/1.1 " + std::to_string(status) + " " +
                        std::string{http::obsolete_reason(static_cast<http::status>(status))} + "\r\n";
-    for (const auto& [key, value] : headers) text += key + ": " + value + "\r\n";
+    bool told = false;  // of what HEAD asks for, which is not sent
+    for (const auto& [key, value] : headers) {
+      text += key + ": " + value + "\r\n";
+      told = told || (head_only_ && beast::iequals(key, "Content-Length"));
+    }
     if (!length && chunked_) text += "Transfer-Encoding: chunked\r\n";
-    if (length && status != 204) text += "Content-Length: " + std::to_string(*length) + "\r\n";
+    if (length && status != 204 && !told) text += "Content-Length: " + std::to_string(*length) + "\r\n";
     text +=
         keep_alive_ && (length || chunked_) ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     return text;

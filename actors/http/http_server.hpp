@@ -49,7 +49,7 @@ using http_headers = std::vector<std::pair<std::string, std::string>>;
 class http_responder {
  public:
   virtual ~http_responder() = default;
-  /// A whole answer.
+  /// A whole answer. One to HEAD may tell the length of what is not sent: "Content-Length" among its headers.
   virtual void respond(unsigned status, http_headers headers, std::string body) = 0;
   /// An answer in pieces: head now, pieces later, `finish` at the end.
   virtual void begin_stream(unsigned status, http_headers headers) = 0;

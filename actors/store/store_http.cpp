@@ -152,7 +152,9 @@ class store_http::impl {
     const auto shown = std::string{request.header("Authorization")};
     const bool open = request.path == "/health" || request.path == "/store";
     const bool a_tenant = options_.tenants_at && shown.substr(0, scheme.size()) == scheme;
-    const bool own = keys_.find(shown) && !(a_tenant && options_.token.empty());
+    const bool tenants_alone =
+        options_.tenants_at && options_.token.empty();  // else no token would show all of them
+    const bool own = !tenants_alone && keys_.find(shown);
     if (!own && !open && !a_tenant) return say(*out, 401, "a token is needed: Authorization: Bearer TOKEN");
     const auto bytes = request.body.size() + 1024;
     auto task = [this, own = own || open, token = shown.substr(std::min(shown.size(), scheme.size())),
@@ -196,7 +198,13 @@ class store_http::impl {
     if (r.method != "HEAD") return say(out, 405, "GET, HEAD, PUT or DELETE it");
     const auto seen = store.look({&one, 1}).at(0);
     if (seen.code != store_code::ok) return say(out, seen.code);
-    out.respond(200, {{"X-Object-Bytes", std::to_string(seen.size)}}, {});
+    const auto bytes = std::to_string(seen.size);
+    out.respond(200,
+                {{"Content-Type", "application/octet-stream"},
+                 {"Accept-Ranges", "bytes"},
+                 {"Content-Length", bytes},
+                 {"X-Object-Bytes", bytes}},
+                {});
   }
 
   void note(latency_counts http_times::*of, time_point begin) {

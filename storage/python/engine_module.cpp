@@ -23,26 +23,6 @@ enum engine_code {
   no_connection = -102
 };
 
-int code_of(const result<void>& done) {
-  if (done) return ok;
-  note_error(done.error());
-  switch (done.error().code) {
-    case ec::already_exists:
-      return overlapping;
-    case ec::not_found:
-      return not_registered;
-    default:
-      return failed;
-  }
-}
-
-template <class T>
-T or_zero(const result<T>& value) {
-  if (value) return *value;
-  note_error(value.error());
-  return T{};
-}
-
 /// @thread  Any; `close` is for when no call is under way, as the interpreter's destruction of objects is.
 class python_engine {
  public:
@@ -124,13 +104,14 @@ class python_engine {
     const without_lock free;
     const auto done = engine_->probe(target);
     if (done) return ok;
-    note_error(done.error());
+    refuse(done.error());
     return done.error() == ec::invalid_argument ? no_such_name : no_connection;
   }
   int notify(const std::string& target, const std::string& name, const std::string& text) {
     const without_lock free;
     return code_of(engine_->notify(target, {name, text}));
   }
+  std::string why() const { return why_.text(); }
   std::vector<std::pair<py::bytes, py::bytes>> words() {
     std::vector<std::pair<py::bytes, py::bytes>> all;
     for (const auto& w : engine_->take_words()) all.emplace_back(py::bytes(w.name), py::bytes(w.text));
@@ -138,8 +119,26 @@ class python_engine {
   }
 
  private:
-  static int refuse(const error& why) {
-    note_error(why);
+  int code_of(const result<void>& done) {
+    if (done) return ok;
+    refuse(done.error());
+    switch (done.error().code) {
+      case ec::already_exists:
+        return overlapping;
+      case ec::not_found:
+        return not_registered;
+      default:
+        return failed;
+    }
+  }
+  template <class T>
+  T or_zero(const result<T>& value) {
+    if (value) return *value;
+    refuse(value.error());
+    return T{};
+  }
+  int refuse(const error& why) {
+    why_.note(why);
     return failed;
   }
   static transfer_op op_of(bool write) { return write ? transfer_op::write : transfer_op::read; }
@@ -159,6 +158,7 @@ class python_engine {
     return all;
   }
 
+  last_error why_;
   std::unique_ptr<transfer_engine> engine_;
 };
 
@@ -199,7 +199,8 @@ void add_engine(py::module_& m) {
       .def("first_address", &python_engine::first_address)
       .def("probe", &python_engine::probe)
       .def("notify", &python_engine::notify)
-      .def("words", &python_engine::words);
+      .def("words", &python_engine::words)
+      .def("last_error", &python_engine::why);
   m.def("bytes_at", &bytes_at);
   m.def("put_bytes_at", &put_bytes_at);
 }

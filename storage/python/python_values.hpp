@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,9 +25,22 @@ namespace mooncaf {
 
 namespace py = pybind11;
 
-/// Keeps in words why something was refused; the extension's callers get a code alone. @thread any
-void note_error(const error& why);
-std::string last_error();
+/// Why one store or engine last refused something, in words; its callers get a code alone. @thread any
+class last_error {
+ public:
+  void note(const error& why) {
+    std::lock_guard lock{mutex_};
+    text_ = to_string(why);
+  }
+  std::string text() const {
+    std::lock_guard lock{mutex_};
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
 
 /// What proves to others that this process knows the cluster's secret. @thread any
 /// @param file  empty: the user's own secret, which is made if there is none.

@@ -19,6 +19,7 @@
 #include "storage/objects/wire/tenant_token.hpp"
 #include "storage/python/disk_capsule.hpp"
 #include "storage/python/python_values.hpp"
+#include "storage/python/registered_memory.hpp"
 #include "storage/python/store_parts.hpp"
 
 namespace py = pybind11;
@@ -28,14 +29,12 @@ namespace {
 
 constexpr auto invalid = static_cast<std::int32_t>(store_code::invalid_parameters);
 
-std::int32_t refuse(const error& why) {
-  note_error(why);
-  if (why == ec::invalid_argument || why == ec::already_exists) return invalid;
-  return static_cast<std::int32_t>(why == ec::timed_out ? store_code::timed_out
-                                                        : store_code::directory_unreachable);
-}
-
 using spans = std::vector<std::span<std::byte>>;
+
+std::uint64_t unique_number() {
+  static std::atomic<std::uint64_t> next{0};
+  return static_cast<std::uint64_t>(::getpid()) * 1000 + next++;
+}
 
 /// @thread  Any; `close` waits for none of the others, which end by themselves.
 class client {
@@ -63,7 +62,7 @@ class client {
     options.directory.port = static_cast<std::uint16_t>(port);
     options.directory.secret = *key;
     if (!is_location(location)) {
-      note_error({ec::invalid_argument, "MOONCAF_STORE_LOCATION: '" + location + "' is not like row2/rack7"});
+      why_.note({ec::invalid_argument, "MOONCAF_STORE_LOCATION: '" + location + "' is not like row2/rack7"});
       return static_cast<std::int32_t>(store_code::invalid_parameters);
     }
     options.directory.own_host = host_at(location, this_host());
@@ -71,11 +70,11 @@ class client {
     auto store = store_client::connect(options);
     if (!store) return refuse(store.error());
     if (const auto who = (*store)->tenant(); !tenant.empty() && who && *who != tenant) {
-      note_error({ec::unauthenticated, "the token is not that of the tenant " + tenant});
+      why_.note({ec::unauthenticated, "the token is not that of the tenant " + tenant});
       return static_cast<std::int32_t>(store_code::tenant_not_registered);
     }
     if (lend > 0 && !token_file.empty()) {
-      note_error({ec::unauthenticated, "a tenant lends no memory: others' objects would lie in it"});
+      why_.note({ec::unauthenticated, "a tenant lends no memory: others' objects would lie in it"});
       return static_cast<std::int32_t>(store_code::not_supported);
     }
     std::unique_ptr<segment_mount> lender;
@@ -87,7 +86,11 @@ class client {
       own.name = name;
       own.bytes = lend;
       own.disk = std::move(disk);
-      auto started = segment_mount::start(std::move(own));
+      auto started = segment_mount::start(own);
+      if (!started && started.error() == ec::already_exists) {  // callers may give several stores one name
+        own.name = name + "/" + std::to_string(unique_number());
+        started = segment_mount::start(std::move(own));
+      }
       if (!started) return refuse(started.error());
       lender = std::move(*started);
     }
@@ -200,7 +203,15 @@ class client {
     auto into = memory_at(address, size).value_or(std::span<std::byte>{});
     if (!into.empty() && !all_there({&into, 1}, true)) into = {};
     const without_lock free;
-    return read_runs(name.views(), {&into, 1}).front();
+    return read_runs(name.views(), {&into, 1}, false).front();
+  }
+
+  /// Into memory that a call has made for itself: where a caller forgot to unregister, it may lie there.
+  std::int64_t get_into_own(const py::object& key, std::uint64_t address, std::int64_t size) {
+    const auto name = key_views::of(key);
+    const auto into = memory_at(address, size).value_or(std::span<std::byte>{});
+    const without_lock free;
+    return read_runs(name.views(), {&into, 1}, true).front();
   }
 
   std::vector<std::int64_t> get_runs(const py::object& keys, const py::object& addresses,
@@ -209,19 +220,20 @@ class client {
     const auto runs = runs_at(addresses, sizes, true);
     const without_lock free;
     if (runs.size() != names.size()) return std::vector<std::int64_t>(names.size(), invalid);
-    return read_runs(names.views(), runs);
+    return read_runs(names.views(), runs, false);
   }
 
-  /// Without the GIL. @returns sizes, or codes.
+  /// Without the GIL. @param own  they need not be held against what is registered. @returns sizes, or codes.
   std::vector<std::int64_t> read_runs(std::span<const std::string_view> keys,
-                                      std::span<const std::span<std::byte>> runs) {
+                                      std::span<const std::span<std::byte>> runs, bool own) {
     std::vector<std::int64_t> codes(keys.size(), invalid);
     const auto store = get();
     if (!store) return codes;
     std::vector<std::int64_t> sizes(keys.size());
     const auto done = store->get(keys, [&](std::size_t i, std::uint64_t size) {
       sizes[i] = static_cast<std::int64_t>(size);
-      return runs[i].size() < size ? spans{} : spans{runs[i].first(size)};
+      const bool fits = size <= runs[i].size() && (own || registered_.permits(runs[i].first(size)));
+      return fits ? spans{runs[i].first(size)} : spans{};
     });
     for (std::size_t i = 0; i < keys.size(); ++i)
       if (!runs[i].empty())
@@ -278,7 +290,8 @@ class client {
         over -= cut;
         if (into.back().empty()) into.pop_back();
       }
-      return into;
+      const auto may = [&](std::span<const std::byte> to) { return registered_.permits(to); };
+      return std::all_of(into.begin(), into.end(), may) ? into : spans{};
     });
     for (std::size_t i = 0; i < keys.size(); ++i)
       if (parts[i].valid)
@@ -436,9 +449,37 @@ class client {
     return store_;
   }
 
+  std::string why() const { return why_.text(); }
+
+  // ---- memory that the caller registers
+
+  /// @returns false where it overlaps with what is registered.
+  bool enter(std::uint64_t address, std::uint64_t bytes) { return registered_.add(address, bytes); }
+  bool strike(std::uint64_t address) { return registered_.drop(address); }
+  /// Whether a call may write there.
+  bool permits(std::uint64_t address, std::uint64_t bytes) const {
+    return registered_.permits({reinterpret_cast<const std::byte*>(address), bytes});
+  }
+
+  /// @param registered  each part must lie in one buffer that is registered.
+  std::vector<std::vector<std::int64_t>> get_parts(const store_parts::strings& keys, const py::list& all,
+                                                   const store_parts::offsets_by_key& offsets,
+                                                   bool in_session, bool registered) {
+    const auto may = [&](std::span<const std::byte> to) {
+      return registered ? registered_.holds(to) : registered_.permits(to);
+    };
+    return in_parts.get_parts(get(), keys, all, offsets, in_session, may);
+  }
+
   store_parts in_parts;
 
  private:
+  std::int32_t refuse(const error& why) {
+    why_.note(why);
+    if (why == ec::invalid_argument || why == ec::already_exists) return invalid;
+    return static_cast<std::int32_t>(why == ec::timed_out ? store_code::timed_out
+                                                          : store_code::directory_unreachable);
+  }
   void move_away(const std::string& name, std::chrono::duration<double> patience) {
     store_client_options options;
     {
@@ -452,6 +493,8 @@ class client {
     if (store && (*store)->drain(name, true) == store_code::ok) (*store)->empty(name, until);
   }
 
+  last_error why_;
+  registered_memory registered_;
   std::mutex mutex_;
   std::shared_ptr<store_client> store_;
   std::unique_ptr<segment_mount> lender_;
@@ -464,25 +507,7 @@ auto of_parts(R (store_parts::*function)(const store_parts::store&, Args...)) {
   return [function](client& c, Args... args) { return (c.in_parts.*function)(c.get(), args...); };
 }
 
-std::uint64_t unique_number() {
-  static std::atomic<std::uint64_t> next{0};
-  return static_cast<std::uint64_t>(::getpid()) * 1000 + next++;
-}
-
-std::mutex error_mutex;
-std::string error_text;
-
 }  // namespace
-
-void mooncaf::note_error(const error& why) {
-  std::lock_guard lock{error_mutex};
-  error_text = to_string(why);
-}
-
-std::string mooncaf::last_error() {
-  std::lock_guard lock{error_mutex};
-  return error_text;
-}
 
 PYBIND11_MODULE(_store, m) {
   m.doc() = "The client of mooncaf's object store; use mooncaf.store.";
@@ -515,14 +540,19 @@ PYBIND11_MODULE(_store, m) {
       .def("get", &client::get_bytes)
       .def("get_one", &client::get_one)
       .def("get_into_one", &client::get_into_one)
+      .def("get_into_own", &client::get_into_own)
       .def("get_runs", &client::get_runs)
       .def("get_into", &client::get_into)
       .def("begin_puts", of_parts(&store_parts::begin_puts))
       .def("put_parts", of_parts(&store_parts::put_parts))
       .def("end_puts", of_parts(&store_parts::end_puts))
       .def("begin_gets", of_parts(&store_parts::begin_gets))
-      .def("get_parts", of_parts(&store_parts::get_parts))
+      .def("get_parts", &client::get_parts)
       .def("end_gets", [](client& c, const store_parts::strings& keys) { c.in_parts.end_gets(keys); })
+      .def("enter", &client::enter)
+      .def("strike", &client::strike)
+      .def("permits", &client::permits)
+      .def("last_error", &client::why)
       .def("lend", &client::lend)
       .def("take_back", &client::take_back)
       .def("exists", &client::exists)
@@ -535,7 +565,6 @@ PYBIND11_MODULE(_store, m) {
       .def("remove_all", &client::remove_all);
   add_engine(m);
   m.def("unique_number", &unique_number);
-  m.def("last_error", &last_error);
   m.def("is_there", [](std::uint64_t address, std::uint64_t size) {
     const std::span<std::byte> memory{reinterpret_cast<std::byte*>(address), size};
     return size <= ~std::uint64_t{0} - address && all_there({&memory, 1});

@@ -89,10 +89,9 @@ std::vector<std::int32_t> store_parts::begin_gets(const store& from, const strin
   return codes;
 }
 
-std::vector<std::vector<std::int64_t>> store_parts::get_parts(const store& from, const strings& keys,
-                                                              const py::list& all,
-                                                              const offsets_by_key& offsets,
-                                                              bool in_session) {
+std::vector<std::vector<std::int64_t>> store_parts::get_parts(
+    const store& from, const strings& keys, const py::list& all, const offsets_by_key& offsets,
+    bool in_session, const std::function<bool(std::span<const std::byte>)>& may) {
   auto parts = take(all, keys.size(), true);
   std::vector<std::vector<std::int64_t>> codes;
   for (std::size_t i = 0; i < keys.size(); ++i)
@@ -111,6 +110,10 @@ std::vector<std::vector<std::int64_t>> store_parts::get_parts(const store& from,
     }
     if (!parts[i].valid || offsets[i].size() != parts[i].spans.size()) continue;
     for (std::size_t p = 0; p < offsets[i].size(); ++p) {
+      if (!may(parts[i].spans[p])) {
+        if (objects[i].code != store_code::ok) codes[i][p] = static_cast<std::int64_t>(objects[i].code);
+        continue;
+      }
       wanted.push_back({i, offsets[i][p], parts[i].spans[p]});
       which.emplace_back(i, p);
     }

@@ -3,9 +3,12 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -35,10 +38,11 @@ class store_parts {
   std::vector<std::int32_t> end_puts(const store& to, const strings& keys, bool publish);
   std::vector<std::int32_t> begin_gets(const store& from, const strings& keys);
   /// @param in_session  of objects that `begin_gets` found; else of those that are there now.
+  /// @param may  whether a part may be written there; what may not is -600.
   /// @returns for each key and part the bytes that were copied, or a code.
-  std::vector<std::vector<std::int64_t>> get_parts(const store& from, const strings& keys,
-                                                   const py::list& all, const offsets_by_key& offsets,
-                                                   bool in_session);
+  std::vector<std::vector<std::int64_t>> get_parts(
+      const store& from, const strings& keys, const py::list& all, const offsets_by_key& offsets,
+      bool in_session, const std::function<bool(std::span<const std::byte>)>& may);
   void end_gets(const strings& keys);
   void forget();
 

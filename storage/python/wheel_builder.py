@@ -34,10 +34,10 @@ def extensions():
     return built
 
 
-def project():
-    """Of pyproject.toml, which Python reads by itself from 3.11 on: the lines of `[project]`, each a name and what JSON takes for a value."""
-    lines = pathlib.Path("pyproject.toml").read_text().split("[project]\n")[1].split("\n[")[0]
-    return {name: json.loads(value) for name, value in re.findall(r"^([a-z-]+) = (.*)$", lines, re.MULTILINE)}
+def project(part="project"):
+    """Of pyproject.toml, which Python reads by itself from 3.11 on: the lines of a part, each a name and what JSON takes for a value."""
+    lines = pathlib.Path("pyproject.toml").read_text().partition(f"[{part}]\n")[2].split("\n[")[0]
+    return {name: json.loads(value) for name, value in re.findall(r"^([a-z_-]+) = (.*)$", lines, re.MULTILINE)}
 
 
 def metadata(told):
@@ -57,6 +57,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         tag = f"{python}-{python}-{re.sub('[-.]', '_', sysconfig.get_platform())}"
     stem = f"{told['name'].replace('-', '_')}-{told['version']}"
     about = {"METADATA": metadata(told), "WHEEL": f"Wheel-Version: 1.0\nGenerator: mooncaf\nRoot-Is-Purelib: {str(tag.endswith('any')).lower()}\nTag: {tag}\n"}
+    programs = "".join(f"{name} = {at}\n" for name, at in project("project.scripts").items())
+    if programs:
+        about["entry_points.txt"] = "[console_scripts]\n" + programs
     contents = {name: f.read_bytes() for name, f in files.items()} | {f"{stem}.dist-info/{name}": text.encode() for name, text in about.items()}
     name = f"{stem}-{tag}.whl"
     with zipfile.ZipFile(pathlib.Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:

@@ -136,6 +136,55 @@ def test_a_peer_that_dies_is_an_answer_and_another_is_found_at_once():
         assert mine.transfer_sync_write(other.name, managed, other.managed, 4096) == 0
 
 
+def test_engines_find_each_other_by_names_that_a_metadata_server_keeps():
+    from mooncake.engine import TransferEngine
+    from mooncake.http_metadata_server import KVBootstrapServer, KVPoll
+
+    os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = secret()
+    server = KVBootstrapServer(0, "127.0.0.1")
+    assert server.poll() == KVPoll.Failed
+    server.run()
+    url, data, room = f"http://127.0.0.1:{server.port}/metadata", ctypes.create_string_buffer(noise(4096, 2), 4096), ctypes.create_string_buffer(4096)
+    at, to = ctypes.addressof(data), ctypes.addressof(room)
+
+    def named(name, there=url):
+        made = TransferEngine()
+        return made, made.initialize(name, there, "tcp", "")
+
+    (one, first), (two, second) = named("127.0.0.1:12345"), named("127.0.0.1:12346")
+    assert [first, second, server.poll()] == [0, 0, KVPoll.Success] and one.get_rpc_port() not in (0, 12345)
+    assert one.register_memory(at, 4096) == two.register_memory(to, 4096) == 0
+    assert two.get_first_buffer_address("127.0.0.1:12345") == at and two.send_probe("127.0.0.1:12345") == 0
+    assert two.transfer_sync_read("127.0.0.1:12345", to, at, 4096) == 0 and room.raw == data.raw
+    number = two.transfer_submit_write("127.0.0.1:12345", to, at, 4096)
+    assert number > 0 and wait_until("it ends", lambda: two.transfer_check_status(number), 20) == 1
+    assert two.transfer_sync_read(f"127.0.0.1:{one.get_rpc_port()}", to, at, 16) == two.transfer_sync_read("nobody", to, at, 16) == -1, "names alone"
+    # A name belongs to one; who comes back under it is found at his new port.
+    again, code = named("127.0.0.1:12345")
+    assert code == -1 and "12345" in again.last_error()
+    del one
+    other, code = named("127.0.0.1:12345")
+    assert code == 0 and other.register_memory(at, 4096) == 0 and two.transfer_sync_read("127.0.0.1:12345", to, at, 4096) == 0
+    for nowhere in ("http://127.0.0.1:1/metadata", "127.0.0.1:2379", "etcd://127.0.0.1:2379", ""):
+        wrong, code = named("127.0.0.1:4444", nowhere)
+        assert code == -1 and wrong.last_error(), nowhere
+
+    def ask(method, path, body=None):
+        import http.client
+
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    assert ask("GET", "/metadata")[0] == 400 and ask("GET", "/metadata?key=a")[0] == ask("DELETE", "/metadata?key=a")[0] == ask("GET", "/other?key=a")[0] == 404
+    assert ask("PUT", "/metadata?key=a", b"1")[0] == ask("PUT", "/metadata?key=a", b"2")[0] == 200 and ask("GET", "/metadata?key=a") == (200, b"2")
+    assert ask("PUT", "/metadata?key=mooncake%2Frpc_meta%2F127.0.0.1%3A12345", b"{}")[0] == 400 and ask("POST", "/metadata?key=a", b"")[0] == 405
+    assert ask("DELETE", "/metadata?key=a")[0] == 200 and ask("GET", "/metadata?key=a")[0] == 404
+    server.close()
+    assert server.poll() == KVPoll.Failed and two.transfer_sync_read("127.0.0.1:12345", to, at, 16) == 0, "who is known needs no server"
+
+
 def test_a_stranger_and_a_forked_child_are_refused():
     mine = engine(secret("another secret, 0123456789 0123456789\n"))
     with Peer(secret()) as peer:

@@ -314,6 +314,30 @@ def test_an_engine_mounts_memory_through_the_package():
             wait_until("its segment is gone", lambda: world.json("segments") == [])
 
 
+def test_stores_of_one_process_have_names_and_errors_of_their_own():
+    from mooncaf.store import MooncakeDistributedStore
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        first, second, third = world.client(lend=16 << 20), MooncakeDistributedStore(), MooncakeDistributedStore()
+        host, _, port = first.get_hostname().rpartition(":")
+        assert host == "127.0.0.1" and 12300 <= int(port) <= 14300, first.get_hostname()
+        others = [world.client() for _ in range(20)]
+        assert len({one.get_hostname() for one in others}) == 20, "each has a port that no other store of this host has"
+        for one in others:
+            one.close()
+        # A name that is taken is no reason to refuse a store: its memory has another one.
+        assert second.setup(first.get_hostname(), "P2PHANDSHAKE", 16 << 20, 16 << 20, "tcp", "", world.at) == 0, second.last_error()
+        assert second.get_hostname() == first.get_hostname() and len({s["name"] for s in world.json("segments")}) == 2
+        assert second.put("k", b"v") == 0 and first.get("k") == b"v"
+        # Who was refused knows why, and nobody else.
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = "/no/such/file"
+        assert third.setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", world.at) != 0 and "/no/such/file" in third.last_error()
+        assert first.last_error() == second.last_error() == MooncakeDistributedStore().last_error() == ""
+        first.close()
+        second.close()
+
+
 def test_the_commands_show_and_change_what_is_there():
     with Cluster() as cluster:
         world = Store(cluster, segments=2)

@@ -110,8 +110,9 @@ def test_memory_that_overlaps_is_read_and_written_part_by_part():
         assert room.raw[1000:2000] == data[:1000], "the last part lies by itself"
         assert store.batch_get_into(["k", "k"], [at, at + 500], [3000, 3000]) == [3000, 3000]
         assert room.raw[500:3500] == store.get("k"), "the last that was asked for"
-        assert store.register_buffer(at, 4000) == 0 and store.register_buffer(at + 100, 4000 - 100) == 0
-        assert store.unregister_buffer(at) == 0 and store.put_from("unregistered", at, 4000) == 0, "nothing has to be registered"
+        assert [store.register_buffer(at, 4000), store.register_buffer(at + 100, 4000 - 100)] == [0, -600], "they overlap"
+        assert [store.unregister_buffer(a) for a in (at + 100, at, at)] == [-600, 0, -600]
+        assert store.put_from("unregistered", at, 4000) == 0, "nothing has to be registered"
         store.close()
 
 
@@ -127,7 +128,7 @@ def test_memory_that_may_not_be_written_is_refused():
         libc.mmap.restype = ctypes.c_void_p
         at = libc.mmap(None, ctypes.c_size_t(8192), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, ctypes.c_long(0))
         assert store.get_into("k", at, 8192) == -600 and store.batch_get_into(["k"], [at], [5000]) == [-600]
-        assert store.get_into_ranges([at], [["k"]], [[[0]]], [[[0]]], [[[10]]]) == [[[-600]]]
+        assert store.register_buffer(at, 8192) == 0 and store.get_into_ranges([at], [["k"]], [[[0]]], [[[0]]], [[[10]]]) == [[[-600]]]
         assert store.batch_get_into_multi_buffer_ranges(["k"], [[at]], [[10]], [[0]]) == [-600]
         assert store.put_from("zeros", at, 8192) == 0 and store.get("zeros") == bytes(8192), "it may be read"
         for wrong in (-1, 2**64, 1.5, "at"):
@@ -136,6 +137,68 @@ def test_memory_that_may_not_be_written_is_refused():
                 raise AssertionError(f"{wrong} is no address")
             except TypeError:
                 pass
+        store.close()
+
+
+def test_nothing_is_written_past_the_end_of_what_is_registered():
+    """Every call that writes to an address, with destinations at random in and around buffers: what it says it wrote is there, and no byte else changes."""
+    import ctypes
+    import random
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2)
+        store, data = world.client(), bytes(i % 255 + 1 for i in range(600))
+        keys = {"short": data[:7], "k": data[:64], "long": data}
+        assert all(store.put(key, value) == 0 for key, value in keys.items()) and store.batch_get_session_start(list(keys)) == [0] * 3
+        room = ctypes.create_string_buffer(4096)
+        at, registered = ctypes.addressof(room), [(100, 32), (132, 200), (1000, 64), (2000, 600)]  # the second begins where the first ends
+        assert [store.register_buffer(at + begin, size) for begin, size in registered] == [0] * 4
+        inside = lambda begin, size: any(b <= begin and begin + size <= b + s for b, s in registered)  # noqa: E731
+        touches = lambda begin, size: any(begin < b + s and b < begin + size for b, s in registered)  # noqa: E731
+        seed = random.randrange(1 << 32)
+        print(f"seed {seed}", flush=True)
+        dice, good = random.Random(seed), 0
+        for _ in range(3000):
+            key = dice.choice(list(keys))
+            begin = max(0, dice.choice([b + dice.choice([0, s, s // 2]) for b, s in registered] + [3000]) + dice.randrange(-40, 40))
+            source = dice.choice([0, dice.randrange(len(keys[key]))])
+            size = min(dice.choice([1, 4, 31, 32, 33, len(keys[key])]), len(keys[key]) - source)
+            ctypes.memset(at, 0, 4096)
+            whole, strict, to, wrote = len(keys[key]), False, begin, size
+            form = dice.randrange(5)
+            if form == 0:
+                said, source, wrote = store.get_into(key, at + begin, dice.choice([whole, whole + 50])), 0, whole
+            elif form == 1:
+                said, source, wrote = store.batch_get_into([key], [at + begin], [whole])[0], 0, whole
+            elif form == 2:
+                half = whole // 2
+                said, source, wrote = store.batch_get_into_multi_buffers([key], [[at + begin, at + begin + half]], [[half, whole - half]])[0], 0, whole
+            elif form == 3:
+                said = store.batch_get_into_multi_buffer_ranges([key], [[at + begin]], [[size]], [[source]])[0]
+            else:
+                base = dice.choice(registered)[0]
+                to, strict = base + abs(begin - base), True
+                said = store.get_into_ranges([at + base], [[key]], [[[to - base]]], [[[source]]], [[[size]]])[0][0][0]
+            pieces = [(to, wrote // 2), (to + wrote // 2, wrote - wrote // 2)] if form == 2 else [(to, wrote)]
+            allowed = all(inside(*piece) if strict else inside(*piece) or not touches(*piece) for piece in pieces)
+            assert said == (wrote if allowed else -600), (form, key, to, wrote, said)
+            expected = bytearray(4096)
+            expected[to:to + wrote] = keys[key][source:source + wrote] if allowed else bytes(wrote)
+            assert room.raw == bytes(expected), (form, key, to, wrote)
+            good += allowed
+        assert 500 < good < 2700, good
+        for begin, size in registered:
+            assert store.unregister_buffer(at + begin) == 0
+        assert store.get_into("long", at + 90, 600) == 600 and room.raw[90:690] == data, "what is registered no more binds nobody"
+        # Lists of different lengths: an error for each range that there would be, as Mooncake Store has them.
+        assert store.register_buffer(at, 4096) == 0
+        one = [[[0]]]
+        for args, said in (((["k", "k"], [[0], [0]], [[0], [0]], [[4], []]), [[4], [-600]]), ((["k", "k"], [[0], []], [[0], []], [[4], []]), [[4], []]),
+                           ((["k"], [[0, 1]], [[0]], [[4]]), [[-600, -600]]), ((["k"], [[0]], [[0]], [[4, 4, 4]]), [[-600]]), ((["k"], [], [[0]], [[4]]), [[-600]]),
+                           ((["k", "absent"], [[0], [0, 1]], [[0], [0, 0]], [[4], [4, 4]]), [[4], [-704, -704]])):
+            assert store.get_into_ranges([at], *([part] for part in args)) == [said], (args, said)
+        assert store.get_into_ranges([at, at], [["k"]], one, one, [[[4]]]) == [[[-600]], [[-600]]] and store.get_into_ranges([], [], [], [], []) == []
+        assert store.batch_get_tensor_into(["a", "b"], [at], [4]) == store.batch_get_tensor_with_tp_into(["a", "b"], [at], [4]) == [-600, -600]
         store.close()
 
 

@@ -104,6 +104,35 @@ def test_what_was_stored_is_there_again_after_the_directory_was_killed():
         store.close()
 
 
+def test_an_idle_client_s_first_call_is_answered_by_the_new_directory():
+    import store_world
+
+    with Cluster() as cluster:
+        for host, way in (("127.0.0.1", "near"), ("127.0.0.2", "TCP")):  # through memory that both map, and through a socket
+            before, store_world.HOST = store_world.HOST, host
+            try:
+                world = Store(cluster, segments=1)
+            finally:
+                store_world.HOST = before
+            calls = {"get": lambda s: s.get("k") == b"v", "is_exist": lambda s: s.is_exist("k") == 1, "put": lambda s: s.put("put", b"w") == 0,
+                     "get_into_ranges": lambda s: s.get_batch(["k"]) == [b"v"], "remove": lambda s: s.remove("gone", True) == 0,
+                     "health_check": lambda s: s.health_check() == 0, "get_size": lambda s: s.get_size("k") == 1}
+            idle = {name: world.client() for name in calls}
+            for name, client in idle.items():
+                assert client.put(f"of {name}", b"x") == 0 and client.get(f"of {name}") == b"x"
+            busy = world.client()
+            assert busy.put("k", b"v") == busy.put("gone", b"v") == 0
+            world.directory.kill9()
+            world.directory.start()
+            wait_until("the new directory knows everything", lambda: busy.get("k") == b"v" and busy.is_exist("gone") == 1)
+            wrong = [name for name, client in idle.items() if not calls[name](client)]
+            assert not wrong, (way, wrong)
+            for client in (busy, *idle.values()):
+                client.close()
+            for process in (world.directory, *world.lenders):
+                process.kill9()
+
+
 def test_clients_go_on_through_kills_of_the_directory():
     """One writes, removes and reads without a pause; what it was told is what it finds."""
     import random

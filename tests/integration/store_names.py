@@ -1,7 +1,8 @@
 """What `mooncake.store`, `mooncake.engine` and their neighbours have, whoever provides them, as JSON on standard output: of each module its classes
 and functions, of each class its methods and attributes, and what each takes. Names that begin with an underscore are left out.
 
-A method's parameters are null where it does not say them, and "?" where they have no name.
+A method's parameters are null where it does not say them, and "?" where they have no name; what can be given by its name alone has a third word. A
+module is null where it needs a package that is not installed.
 
     python3 store_names.py
 """
@@ -12,7 +13,8 @@ import json
 import re
 import sys
 
-MODULES = ("mooncake", "mooncake.store", "mooncake.engine", "mooncake.async_store", "mooncake.mooncake_config", "mooncake.buffer_pool")
+MODULES = ("mooncake", "mooncake.store", "mooncake.engine", "mooncake.async_store", "mooncake.mooncake_config", "mooncake.buffer_pool",
+           "mooncake.structured_object_store", "mooncake.mooncake_store_service", "mooncake.dataproto_catalog", "mooncake.http_metadata_server")
 
 
 def documented(doc):
@@ -28,10 +30,11 @@ def documented(doc):
             part = ""
         else:
             part += letter
-    names = [(p.split(":")[0].split("=")[0].strip(), " = " in p) for p in parts if p and p != "*"]
-    if ("*args", False) in names and ("**kwargs", False) in names:
+    named = next((i for i, p in enumerate(parts) if p.startswith("*") and not p.startswith("**")), len(parts))
+    names = [(p.split(":")[0].split("=")[0].strip(), " = " in p, i > named) for i, p in enumerate(parts) if p and p != "*"]
+    if {"*args", "**kwargs"} <= {n for n, _, _ in names}:
         return None  # several signatures
-    return [["?" if re.fullmatch(r"arg\d+", n) else n, left_out] for n, left_out in names if n != "self"]
+    return [["?" if re.fullmatch(r"arg\d+", n) else n, left_out, *["keyword"] * by_name] for n, left_out, by_name in names if n != "self"]
 
 
 def taken(function):
@@ -39,7 +42,8 @@ def taken(function):
     if told is not None or not inspect.isfunction(function):
         return told
     kinds = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    return [[kinds.get(p.kind, "") + p.name, p.default is not p.empty] for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    return [[kinds.get(p.kind, "") + p.name, p.default is not p.empty, *["keyword"] * (p.kind == by_name)] for p in inspect.signature(function).parameters.values() if p.name != "self"]
 
 
 def made(of):
@@ -62,7 +66,12 @@ def of_class(of):
 
 
 def of_module(name):
-    module = importlib.import_module(name)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as why:
+        if str(why.name).startswith("moonca"):
+            raise
+        return None
     ours = lambda o: str(o.__module__).startswith("moonca") if inspect.isclass(o) or callable(o) else isinstance(o, (int, str)) or hasattr(o, "value")  # noqa: E731
     own = {n: o for n, o in vars(module).items() if not n.startswith("_") and not inspect.ismodule(o) and ours(o)}
     return {n: of_class(o) if inspect.isclass(o) else taken(o) if callable(o) else "attribute" for n, o in sorted(own.items())}

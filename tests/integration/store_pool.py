@@ -42,6 +42,30 @@ def test_a_pool_s_buffers_are_used_again():
         store.close()
 
 
+def test_what_can_never_be_had_is_refused_at_once():
+    from mooncaf.store import BufferPool
+
+    with Cluster() as cluster:
+        store = Store(cluster, segments=1).client()  # with a local buffer of 16 MiB
+        pool = BufferPool(store, 1 << 20, min_size_class=4096, alignment=4096)
+        with pool.acquire(1 << 20), pool.acquire(2 << 20) as more:  # more than it keeps, for who asks alone
+            assert more.size == 2 << 20
+            more.buffer[-1] = 1
+        assert pool.acquire(10, block=False).size == 10
+        for never in (17 << 20, 1 << 40, (1 << 64) - 1):
+            assert "never" in refused(lambda: pool.acquire(never)), never
+        for free in (BufferPool(store), BufferPool(store, max_regions=0)):
+            assert refused(lambda: free.acquire((1 << 64) - 1))
+        assert refused(lambda: BufferPool(store, max_regions=0).acquire(1))
+        for wrong in (-1, 1 << 64, "many", None):
+            try:
+                pool.acquire(wrong)
+                raise AssertionError(f"{wrong} is no size")
+            except TypeError:
+                pass
+        store.close()
+
+
 def test_who_waits_for_a_buffer_gets_the_next_that_is_free():
     from mooncaf.store import BufferPool
 

@@ -121,22 +121,28 @@ def test_the_endpoint_takes_tenants_tokens():
     with Cluster() as cluster:
         world = World(cluster)
         port = free_port()
-        ready(world.start("http", "store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--tenants",
-                          "--listen", f"127.0.0.1:{port}"))
+        alone, token = free_port(), kept(os.path.join(world.folder, "http"), "the token of the endpoint, 0123456789\n")
+        for name, at, more in (("http", port, ("--token-file", token)), ("alone", alone, ())):
+            ready(world.start(name, "store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--tenants",
+                              "--listen", f"127.0.0.1:{at}", *more))
 
-        def ask(who, method, path, body=None):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        def ask(who, method, path, body=None, at=port):
+            connection = http.client.HTTPConnection("127.0.0.1", at, timeout=60)
             connection.request(method, path, body, {"Authorization": "Bearer " + who} if who else {})
             answer = connection.getresponse()
             return answer.status, answer.read()
 
         red, blue = "the token of red, 0123456789", "the token of blue, 0123456789"
-        assert ask(red, "PUT", "/objects/k", b"red's")[0] == ask(blue, "PUT", "/objects/k", b"blue's")[0] == ask("", "PUT", "/objects/k", b"ours")[0] == 201
-        assert [ask(who, "GET", "/objects/k")[1] for who in (red, blue, "")] == [b"red's", b"blue's", b"ours"]
+        own = "the token of the door, 0123456789"
+        assert ask(red, "PUT", "/objects/k", b"red's")[0] == ask(blue, "PUT", "/objects/k", b"blue's")[0] == ask(own, "PUT", "/objects/k", b"ours")[0] == 201
+        for path in ("/store/figures", "/metrics", "/segments", "/objects/k"):  # a missing token shows no more than a wrong one, on loopback, too
+            assert [ask(who, "GET", path, at=at)[0] for who in ("", "a token that nobody gave out") for at in (port, alone)] == [401] * 4, path
+        assert ask(red, "GET", "/objects/k", at=alone)[1] == b"red's" and ask("", "GET", "/health", at=alone)[0] == ask("", "GET", "/store", at=alone)[0] == 200
+        assert [ask(who, "GET", "/objects/k")[1] for who in (red, blue, own)] == [b"red's", b"blue's", b"ours"]
         assert ask(red, "DELETE", "/objects/k?force=1")[0] == 200 and ask(red, "GET", "/objects/k")[0] == 404 and ask(blue, "GET", "/objects/k")[0] == 200
         assert ask("a token that nobody gave out", "GET", "/objects/k")[0] == 401 and ask("short", "GET", "/metrics")[0] == 401
         assert ask(red, "PUT", "/objects/large", bytes(5 << 20))[0] == 507
-        ours, of_blue = ask("", "GET", "/metrics")[1].decode(), ask(blue, "GET", "/metrics")[1].decode()
+        ours, of_blue = ask(own, "GET", "/metrics")[1].decode(), ask(blue, "GET", "/metrics")[1].decode()
         assert 'mooncaf_store_tenant_objects{tenant="blue"} 1' in ours and 'tenant="red"' in ours and "mooncaf_store_objects 2" in ours
         assert "mooncaf_store_objects 1" in of_blue and 'tenant="red"' not in of_blue and f"mooncaf_store_capacity_bytes {4 << 20}" in of_blue
         quota = "mooncake_tenant_quota_%s_bytes{tenant_id=\"blue\"} %d\n"  # by the names of Mooncake's master

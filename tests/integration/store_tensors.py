@@ -8,7 +8,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, main  # noqa: E402
+from cluster import Cluster, Skipped, main  # noqa: E402
 from store_world import INVALID, NOT_SUPPORTED, Store, package  # noqa: E402
 
 HEADER = 304
@@ -166,7 +166,86 @@ def test_each_writes_its_own_shard_and_another_process_reads_others():
         assert store.upsert_tensor_with_parallelism("own", tensor(6, 6), writer_partition=axis(1, 2, 1).axes[0]) == 0
         assert store.get_tensor_with_tp("own", 0, 1) is None and elements(store.get_tensor_with_tp("own", 0, 2)) == part(whole, 0, 2, 1)
         assert store.remove("own_tp_1", True) == 0 and store.get_tensor_with_tp("own", 0, 1) is None
-        assert store.put_tensor_with_parallelism("other", whole, axis(0, 2, 0, kind="ep")) == NOT_SUPPORTED
+        store.close()
+
+
+def test_a_whole_in_a_buffer_is_divided_for_all_ranks():
+    with Cluster() as cluster:
+        store = Store(cluster, segments=1).client()
+        whole, buffer = tensor(8), ctypes.create_string_buffer(4096)
+        at = ctypes.addressof(buffer)
+        assert store.put_tensor("whole", whole) == 0 and store.get_tensor_into("whole", at, 4096) is not None
+        assert store.put_tensor_with_tp_from("one", at, HEADER + 32, 0, 2, 0) == 0 and store.batch_put_tensor_with_tp_from(["two"], [at], [HEADER + 32], 1, 4, 0) == [0]
+        assert [elements(store.get_tensor_with_tp("one", rank, 2)) for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [elements(store.get_tensor_with_tp("two", rank, 4)) for rank in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert store.put_tensor_with_tp_from("three", at, HEADER + 32, 0, 3, 0) == INVALID
+        store.close()
+
+
+def of(*axes):
+    """kind, rank, size, and what the kind has beside them."""
+    from mooncaf.store import ParallelAxis, TensorParallelism
+
+    made = TensorParallelism()
+    for kind, rank, size, *which in axes:
+        one = ParallelAxis()
+        one.kind, one.rank, one.size = kind, rank, size
+        if which:
+            setattr(one, {"tp": "split_dim", "ep": "expert_id", "pp": "stage_id"}.get(kind, "split_dim"), which[0])
+        made.axes.append(one)
+    return made
+
+
+def test_axes_of_other_kinds_say_whose_a_tensor_is():
+    """Keys, headers and refusals are those that Mooncake Store 0.3.13 was seen to write and give."""
+    with Cluster() as cluster:
+        store = Store(cluster, segments=2).client()
+        whole = tensor(4, 6)
+        for axes, key in (((("dp", 1, 2),), "__dp_1of2"), ((("ep", 1, 4, 3),), "__ep_1of4_eid3"), ((("pp", 1, 2, 1),), "__pp_1of2_sid1"),
+                          ((("tp", 0, 2, 0), ("dp", 1, 2)), "__dp_1of2__tp_0of2_sd0"), ((("tp", 1, 2, 1), ("ep", 0, 2, 0)), "__tp_1of2_sd1__ep_0of2_eid0"),
+                          ((("tp", 1, 2, 1), ("pp", 0, 2, 0), ("dp", 1, 2), ("ep", 1, 2, 5)), "__dp_1of2__tp_1of2_sd1__ep_1of2_eid5__pp_0of2_sid0")):
+            name, how = "t" + str(len(axes)) + axes[0][0] + axes[-1][0], of(*axes)
+            assert store.put_tensor_with_parallelism(name, whole, how) == 0 and store.is_exist(name + key) == 1, axes
+            tp = next((axis for axis in axes if axis[0] == "tp"), None)
+            shard = part(whole, *tp[1:]) if tp else list(range(24))
+            for mode in ("shard", "as_stored"):
+                assert elements(store.get_tensor_with_parallelism(name, target(mode, how))) == shard, (axes, mode)
+            header = store.get(name + key)[:HEADER]
+            assert struct.unpack_from("<I", header, 168) == (len(axes),) and header[12:24] == struct.pack("<III", 0, 2, 1)
+            for i, (kind, rank, size, *which) in enumerate(axes):
+                dim, number = (which[0], 0) if kind == "tp" else (-1, (which or [0])[0])
+                extent = (4, 6)[dim] // size if kind == "tp" else 0
+                packed = struct.pack("<IIiiiiq", ("dp", "tp", "ep", "pp").index(kind), 0, rank, size, dim, number, extent)
+                assert header[176 + 32 * i:208 + 32 * i] == packed, (axes, i)
+            assert store.get_tensor_with_parallelism(name, target("full", how)) is None, "not all shards are there, or there are none"
+        for rank in range(2):
+            assert store.put_tensor_with_parallelism("all", whole, of(("dp", 1, 2), ("tp", rank, 2, 1))) == 0
+        buffer = ctypes.create_string_buffer(4096)
+        for found in (store.get_tensor_with_parallelism("all", target("full", of(("dp", 1, 2), ("tp", 0, 2, 1)))),
+                      store.get_tensor_with_parallelism_into("all", ctypes.addressof(buffer), 4096, target("full", of(("dp", 1, 2), ("tp", 1, 2, 1))))):
+            assert elements(found) == list(range(24)) and list(found.shape) == [4, 6]
+        assert store.get_tensor_with_parallelism("all", target("full", of(("dp", 0, 2), ("tp", 0, 2, 1)))) is None, "another copy's"
+        assert store.put_tensor("w", whole) == 0 and store.get_tensor_into("w", ctypes.addressof(buffer), 4096) is not None
+        assert store.put_tensor_with_parallelism_from("from", ctypes.addressof(buffer), HEADER + 96, of(("pp", 0, 2, 7))) == 0 and store.is_exist("from__pp_0of2_sid7") == 1
+        for wrong in ((("tp", 1, 2, 1), ("tp", 0, 2, 0)), (("xx", 0, 2),), (("dp", 0, 2, 0),), (("ep", 0, 2),), (("pp", 0, 2),), (("tp", 0, 2),), (), (("dp", 2, 2),),
+                      (("dp", 0, 0),), (("dp", 0, 2), ("tp", 0, 5, 0))):
+            assert store.put_tensor_with_parallelism("wrong", whole, of(*wrong)) == INVALID, wrong
+            assert store.get_tensor_with_parallelism("wrong", target("shard", of(*wrong))) is None, wrong
+        store.close()
+
+
+def test_a_tensor_goes_to_a_file_and_comes_from_one():
+    import importlib.util
+
+    if importlib.util.find_spec("safetensors") is None or importlib.util.find_spec("numpy") is None:
+        raise Skipped("safetensors or numpy is not installed")
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        store, file = world.client(), os.path.join(world.folder, "t.safetensors")
+        assert store.put_tensor("t", tensor(2, 3)) == 0 and store.save_tensor_to_safetensor("t", file) == 0
+        assert elements(store.load_tensor_from_safetensor("t2", file)) == elements(store.get_tensor("t2")) == [0, 1, 2, 3, 4, 5]
+        assert elements(store.load_tensor_from_safetensor(file_name=file)) == [0, 1, 2, 3, 4, 5]
+        assert store.load_tensor_from_safetensor("t3", file + ".absent") is None
         store.close()
 
 

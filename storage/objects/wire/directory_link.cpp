@@ -290,6 +290,7 @@ result<void> directory_link::read_some(std::unique_lock<std::mutex>& lock, time_
   lock.lock();
   if (!in_time) return fail(ec::timed_out, "no answer in time");
   if (got.at != link_stream::state::ok) return fail(lost(got.at));
+  heard_ = clock_type::now();
   in_.insert(in_.end(), chunk, chunk + got.bytes);
   std::size_t taken = 0;
   while (in_.size() - taken >= store_wire::header_bytes) {
@@ -313,9 +314,18 @@ result<directory_link::answer> directory_link::ask_and_wait(
   return wait(*number);
 }
 
-bool directory_link::broken() const {
+bool directory_link::usable() {
+  constexpr duration sure_for = std::chrono::milliseconds(10);  // no directory ends and begins again in that
   std::lock_guard lock{mutex_};
-  return ended_.code != ec::none;
+  if (ended_.code != ec::none) return false;
+  const auto now = clock_type::now();
+  if (reading_ || now - heard_ < sure_for) return true;
+  heard_ = now;
+  ::pollfd one{stream_->fd(), POLLRDHUP, 0};
+  if (::poll(&one, 1, 0) <= 0) return true;
+  ended_ = lost(link_stream::state::closed);
+  stream_->shutdown();
+  return false;
 }
 
 void directory_link::give_up(const error& why) {

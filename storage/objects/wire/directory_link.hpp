@@ -59,7 +59,9 @@ class directory_link {
   /// @thread  the one that waits from now on
   void only_listens() { listens_ = true; }
 
-  bool broken() const;
+  /// Whether it can be asked. A connection that was silent for a while is looked at: the directory may have closed it
+  /// while no thread was listening, and a question would be lost.
+  bool usable();
   /// The directory's incarnation: another number is another directory, though it has the same address.
   std::uint64_t incarnation() const noexcept { return incarnation_; }
   /// What the directory knows of this client.
@@ -103,6 +105,7 @@ class directory_link {
   std::vector<std::byte> in_;
   std::unordered_map<std::uint64_t, answer> answers_;
   error ended_;  // code none while it lives
+  time_point heard_{};
 };
 
 }  // namespace mooncaf

@@ -37,7 +37,7 @@ result<std::vector<directory_link::answer>> shard_links::ask_everyone(
 result<shard_dialer::links> shard_dialer::get() {
   std::lock_guard lock{mutex_};
   const auto whole = [](const shard_links& l) {
-    return std::none_of(l.all.begin(), l.all.end(), [](const auto& link) { return link->broken(); });
+    return std::none_of(l.all.begin(), l.all.end(), [](const auto& link) { return !link->usable(); });
   };
   if (links_ && whole(*links_)) return links_;
   constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(500);

@@ -1,6 +1,8 @@
 """What callers pass, as the extension takes it."""
 
 import ipaddress
+import random
+import socket
 
 from . import _store
 from .types import ReplicateConfig, SoftPinAction
@@ -54,6 +56,22 @@ def how(config):
 
 
 _PLAIN = how(ReplicateConfig())  # nothing is changed in one that was made
+
+
+_PORTS = range(12300, 14301)  # in which Mooncake's clients are found
+
+
+def claimed_port():
+    """(a socket that keeps it, the port): no other store of this host has it while the socket is open. (None, port) where all are taken."""
+    dice = random.SystemRandom()  # which children of one process do not share
+    for port in dice.sample(_PORTS, 20):
+        claim = socket.socket()
+        try:
+            claim.bind(("", port))
+            return claim, port
+        except OSError:
+            claim.close()
+    return None, dice.choice(_PORTS)
 
 
 def listen_host(name):

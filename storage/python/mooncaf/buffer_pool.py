@@ -2,11 +2,15 @@
 
 import ctypes
 import mmap
+import os
 import sys
 import threading
 import time
 
 __all__ = ["BufferLease", "BufferPool", "RegisteredBufferLease", "RegisteredBufferPool"]
+
+
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine
 
 
 class _Region:
@@ -77,7 +81,8 @@ class BufferPool:
     pages, and a buffer that is given back is for the next of its class.
 
     `max_bytes` and `max_regions` bound what there is at once; 0 and None: nothing does. At the bound `acquire` waits, for
-    `timeout` seconds at most, or raises RuntimeError at once where it shall not `block`. Thread-safe.
+    `timeout` seconds at most, or raises RuntimeError at once where it shall not `block`. What is larger than `max_bytes`, but not than the
+    store's local buffer, is made for who asks, and gone when he gives it back; what can never be had is a RuntimeError. Thread-safe.
     """
 
     def __init__(self, store, max_bytes=0, min_size_class=64 << 10, max_size_class=None, alignment=8 << 20, block_on_exhaustion=True,
@@ -97,8 +102,13 @@ class BufferPool:
             self.prewarm(prewarm_size, prewarm_count)
 
     def acquire(self, size, block=None, timeout=None):
-        if not isinstance(size, int) or size < 0:
+        if not isinstance(size, int) or not 0 <= size < 1 << 64:
             raise TypeError("size is a number of bytes")
+        wanted = self._class_of(size)
+        alone = 0 < self._max_bytes < wanted
+        most = max(self._max_bytes, self._store._staging) if alone else _MEMORY
+        if wanted > min(most, _MEMORY) or self._max_regions is not None and self._max_regions < 1:
+            raise RuntimeError("the pool can never give so large a buffer")
         block = self._blocks if block is None else block
         timeout = self._timeout if timeout is None else timeout
         end = None if timeout is None else time.monotonic() + timeout
@@ -106,7 +116,7 @@ class BufferPool:
             while True:
                 if self._closed:
                     raise RuntimeError("buffer pool is closed")
-                region = self._get(self._class_of(size))
+                region = self._make(wanted, alone) if alone else self._get(wanted)
                 if region is not None:
                     self._leased += 1
                     return BufferLease(self, region, size)
@@ -157,10 +167,14 @@ class BufferPool:
             self._forget(other.pop())  # one of another class makes room
         return region
 
-    def _make(self, size):
-        if self._max_regions is not None and self._regions >= self._max_regions or 0 < self._max_bytes < self._bytes + size:
+    def _make(self, size, beyond=False):
+        full = 0 < self._max_bytes < self._bytes + size and not beyond
+        if full or self._max_regions is not None and self._regions >= self._max_regions:
             return None
-        region = _Region(size, self._alignment)
+        try:
+            region = _Region(size, self._alignment)
+        except (OSError, ValueError, OverflowError) as why:
+            raise RuntimeError(f"there is no memory for a buffer of {size} bytes: {why}") from None
         self._store.register_buffer(region.ptr, size)
         self._regions += 1
         self._bytes += size
@@ -174,7 +188,10 @@ class BufferPool:
     def _take_back(self, region):
         with self._changed:
             self._leased -= 1
-            self._free.setdefault(region.size, []).append(region)
+            if 0 < self._max_bytes < region.size:
+                self._forget(region)
+            else:
+                self._free.setdefault(region.size, []).append(region)
             self._changed.notify_all()
 
     def _lose(self, region):

@@ -1,6 +1,6 @@
 """The transfer engine under the names, signatures and return codes that callers of Mooncake's use.
 
-Peers find each other by HOST:PORT of their engines ("P2PHANDSHAKE"); there is no metadata server. Calls are thread-safe and
+Peers find each other by HOST:PORT of their engines ("P2PHANDSHAKE"), or by names that an HTTP metadata server keeps. Calls are thread-safe and
 release the GIL. After a fork the child's copy of an engine answers every call with -1: make another.
 """
 
@@ -11,6 +11,7 @@ import os
 import socket
 
 from . import _store, absent
+from .metadata import MetadataServer
 
 globals().update(absent.OF_THE_ENGINE)
 __all__ = [*absent.OF_THE_ENGINE, "TransferEngine", "TransferNotify", "TransferOpcode", "Read", "Write", "SUPPORT_CUDA", "SUPPORT_EFA", "SUPPORT_HIP",
@@ -62,6 +63,10 @@ class TransferEngine:
         self._engine = None
         self._pid = 0
         self._host = ""
+        self._why = ""
+        self._names = None  # the metadata server, if there is one
+        self._name = ""  # of this engine, there
+        self._known = {}  # where peers are, by name
 
     # ---- life
 
@@ -69,18 +74,31 @@ class TransferEngine:
         """Listens at `local_hostname`; other processes name this one HOST:get_rpc_port().
 
         The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own. `metadata_server` is
-        "P2PHANDSHAKE". With `protocol` "rdma" NICs are used where there are any, whatever `device_name` says; memory of the
+        "P2PHANDSHAKE", or the URL of an HTTP server (`http_metadata_server`) at which every engine enters its `local_hostname`, by which peers name it
+        then; its port is a free one, whatever the name says. With `protocol` "rdma" NICs are used where there are any, whatever `device_name` says; memory of the
         same host is mapped, and TCP is the way that is always there.
         """
         if self._usable() is not None:
             return 0  # as the reference has it; nothing changes
         at = _address(str(local_hostname))
-        if metadata_server != "P2PHANDSHAKE" or at is None:
+        names = None
+        try:
+            names = MetadataServer(str(metadata_server)) if metadata_server != "P2PHANDSHAKE" else None
+        except ValueError as why:
+            self._why = str(why)
+            return FAILED
+        if at is None:
+            self._why = f"{local_hostname} has no address"
             return FAILED
         engine = _store.Engine()
-        code = engine.open(*at, protocol == "rdma", os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""))
+        code = engine.open(at[0], at[1] if names is None else 0, protocol == "rdma", os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""))
+        self._why = engine.last_error() if code != 0 else ""
+        if code == 0 and names is not None and not names.enter(str(local_hostname), at[0], engine.port()):
+            engine.close()
+            self._why = f"{metadata_server} does not answer, or has an engine named {local_hostname}"
+            return FAILED
         if code == 0:
-            self._engine, self._pid, self._host = engine, os.getpid(), at[0]
+            self._engine, self._pid, self._host, self._names, self._name = engine, os.getpid(), at[0], names, str(local_hostname)
         return code
 
     def initialize_ext(self, local_hostname, metadata_server, protocol, device_name, metadata_type):
@@ -90,6 +108,8 @@ class TransferEngine:
         try:
             engine, self._engine = self._engine, None
             if engine is not None:
+                if self._names is not None and self._pid == os.getpid():
+                    self._names.strike(self._name)
                 engine.close() if self._pid == os.getpid() else engine.abandon()
         except Exception:
             pass
@@ -103,7 +123,8 @@ class TransferEngine:
 
     def last_error(self):
         """In words, why the last call was refused. Not in the reference."""
-        return _store.last_error()
+        engine = self._usable()
+        return self._why or (engine.last_error() if engine is not None else "")
 
     def get_local_topology(self, device_name=None):
         """JSON: the ways out of this process by where memory lies. Processor memory alone is known."""
@@ -180,10 +201,26 @@ class TransferEngine:
         engine = self._usable()
         if engine is None:
             return FAILED
-        code = engine.move(target, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths))
+        code = self._asked(target, lambda at: engine.move(at, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths)), FAILED)
         if code == 0 and notify is not None:
-            code = engine.notify(target, notify.name, notify.msg)
+            code = self._asked(target, lambda at: engine.notify(at, notify.name, notify.msg), FAILED)
         return FAILED if code else 0
+
+    def _asked(self, target, call, failed):
+        """The call's answer, of the engine of that name. One that began anew has another port, and is looked for again."""
+        if self._names is None:
+            return call(target)
+        answer, tried = failed, None
+        for look in (self._known.get, self._names.find):
+            at = look(target)
+            if at in (None, tried):
+                continue
+            answer, tried = call(at), at
+            if (answer == 0) == (failed != 0):  # it went well
+                self._known[target] = at
+                return answer
+        self._known.pop(target, None)
+        return answer
 
     @staticmethod
     def _limit(lengths):
@@ -212,7 +249,7 @@ class TransferEngine:
         engine = self._usable()
         if engine is None:
             return 0
-        return engine.begin(target, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths))
+        return self._asked(target, lambda at: engine.begin(at, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths)), 0)
 
     def get_batch_transfer_status(self, batch_ids):
         """Waits for all of them: 0 if each was done, -1 otherwise, also for what was never begun."""
@@ -231,11 +268,11 @@ class TransferEngine:
 
     def get_first_buffer_address(self, segment_name):
         engine = self._usable()
-        return engine.first_address(segment_name) if engine is not None else 0
+        return self._asked(segment_name, engine.first_address, 0) if engine is not None else 0
 
     def send_probe(self, peer_server_name):
         engine = self._usable()
-        return engine.probe(peer_server_name) if engine is not None else FAILED
+        return self._asked(peer_server_name, engine.probe, FAILED) if engine is not None else FAILED
 
     def get_notifies(self):
         engine = self._usable()

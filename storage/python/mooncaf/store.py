@@ -11,6 +11,7 @@ import threading
 import weakref
 
 from . import _store, absent, buffer_pool, memory, types
+from .arguments import claimed_port as _claimed_port
 from .arguments import how as _policy
 from .arguments import key as _key
 from .arguments import keys as _keys
@@ -53,6 +54,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         self._name = ""
         self._staging = 0
         self._why = ""
+        self._port = None  # a socket that keeps it from other stores of this host
         self._pool, self._pool_left = None, 0  # after setup_dummy
         self._http = None
         self._opening = threading.Lock()
@@ -96,11 +98,13 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         host, _, port = str(master_server_addr).rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536 or lend < 0 or staging < 0:
             return INVALID_PARAMETERS
-        name = str(local_hostname)
+        name, claim = str(local_hostname), None
         if ":" not in name:
-            name = f"{name}:{_store.unique_number()}"
+            claim, port = _claimed_port()
+            name = f"{name}:{port}"
         ssd, self._why = None, ""
         if enable_ssd_offload:
+            ssd_offload_path = ssd_offload_path or os.environ.get("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "")
             code, ssd, self._why = open_ssd(ssd_offload_path, room, lend, token_file)
             if code != OK:
                 return code
@@ -112,6 +116,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
             client = _store.Client()
             code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
                                _listen_host(name), lend, staging, ssd, os.environ.get("MOONCAF_STORE_LOCATION", ""))
+            self._why = client.last_error() if code != OK else ""
             if code == OK and enable_client_http_server:
                 client = CountedClient(client)
                 try:
@@ -121,7 +126,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
                     self._why = f"client_http_port {client_http_port}: {e}"
                     return INVALID_PARAMETERS
             if code == OK:
-                self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging
+                self._client, self._pid, self._name, self._staging, self._port = client, os.getpid(), name, staging, claim
                 if ssd is not None:  # before the database's own end of the process
                     weakref.finalize(self, _end, client, self._pid)
             return code
@@ -145,6 +150,9 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
     def close(self):
         client, self._client, self._pool = self._client, None, None
         http, self._http = self._http, None
+        claim, self._port = self._port, None
+        if claim is not None:
+            claim.close()
         if http is not None and self._pid == os.getpid():
             http.close()
         if client is not None and self._pid == os.getpid():
@@ -169,8 +177,9 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         return self._name if self._client is not None else ""
 
     def last_error(self):
-        """In words, why the last `setup` was refused. Not in the reference."""
-        return self._why or _store.last_error()
+        """In words, why the last `setup` of this store, or loan of more memory, was refused. Not in the reference."""
+        client = self._client
+        return self._why or (client.last_error() if client is not None else "")
 
     def _usable(self):
         return self._client if self._client is not None and self._pid == os.getpid() else None
@@ -359,27 +368,44 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         """
         nested = (all_keys, all_dst_offsets, all_src_offsets, all_sizes)
         if any(len(n) != len(buffer_ptrs) for n in nested):
-            return [[[INVALID_PARAMETERS] for _ in keys] for keys in all_keys]
+            keys_of = [*all_keys, *[[None]] * len(buffer_ptrs)]
+            dst_of = [*all_dst_offsets, *[[]] * len(buffer_ptrs)]
+            return [self._refused(keys, dst) for keys, dst, _ in zip(keys_of, dst_of, buffer_ptrs)]
         return [self._ranges_of(*one) for one in zip(buffer_ptrs, *nested)]
+
+    @staticmethod
+    def _refused(keys, all_dst):
+        """As many errors as there are ranges, and one where that is not said."""
+        return [[INVALID_PARAMETERS] * len(all_dst[i]) if i < len(all_dst) else [INVALID_PARAMETERS] for i in range(len(keys))]
 
     def _ranges_of(self, buffer_ptr, keys, all_dst, all_src, all_sizes):
         client = self._usable()
         if not len(keys) == len(all_dst) == len(all_src) == len(all_sizes):
-            return [[INVALID_PARAMETERS] for _ in keys]
+            return self._refused(keys, all_dst)
         even = [len(to) == len(at) == len(sizes) and buffer_ptr and min((*to, *at), default=0) >= 0
                 for to, at, sizes in zip(all_dst, all_src, all_sizes)]
         if client is None or not any(even):
-            return [[INVALID_PARAMETERS] * len(sizes) for sizes in all_sizes]
+            return self._refused(keys, all_dst)
         which = [i for i, good in enumerate(even) if good]
         codes = client.get_parts(_keys([keys[i] for i in which]),
                                  [[(buffer_ptr + to, n) for to, n in zip(all_dst[i], all_sizes[i])] for i in which],
-                                 [list(all_src[i]) for i in which], False)
-        found = dict(zip(which, codes))
-        return [found.get(i) or [INVALID_PARAMETERS] * len(all_sizes[i]) for i in range(len(keys))]
+                                 [list(all_src[i]) for i in which], False, True)
+        found, refused = dict(zip(which, codes)), self._refused(keys, all_dst)
+        return [found.get(i, refused[i]) for i in range(len(keys))]
 
     def _read_parts(self, keys, parts, offsets):
         client = self._usable()
-        return client.get_parts(_keys(keys), parts, offsets, False) if client is not None else [[INVALID_PARAMETERS]] * len(keys)
+        return client.get_parts(_keys(keys), parts, offsets, False, False) if client is not None else [[INVALID_PARAMETERS]] * len(keys)
+
+    def _own(self, key, address, size):
+        """`get_into` memory that a call has made for itself, which nobody can have registered."""
+        client = self._usable()
+        return client.get_into_own(key, address, size) if client is not None else INVALID_PARAMETERS
+
+    def _permits(self, address, size):
+        """Whether a call may write there: not past the end of what was registered."""
+        client = self._usable()
+        return client is not None and client.permits(address, size)
 
     @staticmethod
     def _bytes_at(address, size):
@@ -401,7 +427,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         client = self._usable()
         if client is None or parts is None or len(all_src_offsets) != len(keys):
             return [INVALID_PARAMETERS] * len(keys)
-        answers = client.get_parts(keys, parts, [list(o) for o in all_src_offsets], True)
+        answers = client.get_parts(keys, parts, [list(o) for o in all_src_offsets], True, False)
         return [min(codes) if min(codes, default=-1) < 0 else sum(codes) for codes in
                 (a or [INVALID_PARAMETERS] for a in answers)]
 
@@ -445,15 +471,17 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         client = self._usable()
         return client.remove_all(b"", bool(force)) if client is not None else INVALID_PARAMETERS
 
-    # ---- memory: nothing to register, since every address of this process is as good
+    # ---- memory: every address of this process is as good, but nothing is written past the end of what is registered
 
     def register_buffer(self, buffer_ptr, size):
-        """Nothing is kept. Memory that this process cannot read, as of a graphics card, is refused."""
-        usable = self._usable() is not None and buffer_ptr and size > 0
-        return OK if usable and _store.is_there(buffer_ptr, size) else INVALID_PARAMETERS
+        """Memory that this process cannot read, as of a graphics card, and what overlaps with a buffer that is registered, is refused."""
+        client = self._usable()
+        good = client is not None and buffer_ptr and size > 0 and _store.is_there(buffer_ptr, size) and client.enter(buffer_ptr, size)
+        return OK if good else INVALID_PARAMETERS
 
     def unregister_buffer(self, buffer_ptr):
-        return OK if self._usable() is not None and buffer_ptr else INVALID_PARAMETERS
+        client = self._usable()
+        return OK if client is not None and client.strike(buffer_ptr) else INVALID_PARAMETERS
 
     def alloc_from_mem_pool(self, size):
         """The address of so many bytes, until the store is closed, after `setup_dummy`; 0 where the pool has not as many left."""

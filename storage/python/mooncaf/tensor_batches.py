@@ -37,7 +37,7 @@ class TensorBatches(TensorCalls):
         return self._each(self.get_tensor, keys)
 
     def batch_get_tensor_into(self, keys, buffer_ptrs, sizes):
-        return self._each(self.get_tensor_into, keys, buffer_ptrs, sizes, refused=None)
+        return self._each(self.get_tensor_into, keys, buffer_ptrs, sizes)
 
     def batch_put_tensor_from(self, keys, buffer_ptrs, sizes):
         return self._each(self.put_tensor_from, keys, buffer_ptrs, sizes)
@@ -60,7 +60,7 @@ class TensorBatches(TensorCalls):
         return self._each(lambda key: self.get_tensor_with_tp(key, tp_rank, tp_size), base_keys)
 
     def batch_get_tensor_with_tp_into(self, base_keys, buffer_ptrs, sizes, tp_rank=0, tp_size=1):
-        return self._each(lambda *one: self.get_tensor_with_tp_into(*one, tp_rank, tp_size), base_keys, buffer_ptrs, sizes, refused=None)
+        return self._each(lambda *one: self.get_tensor_with_tp_into(*one, tp_rank, tp_size), base_keys, buffer_ptrs, sizes)
 
     def batch_put_tensor_with_parallelism(self, keys, tensors_list, parallelisms=None, config=None, writer_partitions=None):
         return self._each(lambda key, tensor, how, by: self.put_tensor_with_parallelism(key, tensor, how, config, by), keys, tensors_list,

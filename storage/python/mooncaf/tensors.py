@@ -17,7 +17,8 @@ __all__ = ["ParallelAxis", "TensorParallelism", "ReadTarget"]
 OK, INVALID_PARAMETERS, NOT_SUPPORTED = 0, -600, -1012
 MAGIC, VERSION, HEADER, DIMS = 0x4D4F4F4E, 1, 304, 8
 _HEAD = struct.Struct("<IHHIIII2Q8q8qII")  # then four axes
-_AXIS = struct.Struct("<IIiiqq")
+_AXIS = struct.Struct("<IIiiiiq")  # kind, 0, rank, size, dimension or -1, number of the expert or stage, elements along the dimension
+_KINDS = ("dp", "tp", "ep", "pp")  # the place in the list is the number in the header, and the order in a key
 _TP = 1
 # name, bytes of an element, memoryview's letter; the place in the list is the number in the header
 _TYPES = [("float32", 4, "f"), ("float64", 8, "d"), ("int8", 1, "b"), ("uint8", 1, "B"), ("int16", 2, "h"), ("uint16", 2, "H"),
@@ -28,7 +29,8 @@ _LETTER = {letter: i for i, (_, _, letter) in enumerate(_TYPES) if letter} | {"l
 
 
 class ParallelAxis:
-    """One way in which a tensor is divided. Only kind "tp" divides its elements."""
+    """One way in which a model is divided: "dp" (copies), "tp" (along a dimension), "ep" (experts), "pp" (stages). Only "tp" divides a tensor's elements;
+    the others say whose it is."""
 
     def __init__(self) -> None:
         self.kind, self.rank, self.size = "", 0, 1
@@ -51,17 +53,18 @@ class ReadTarget:
 
 
 class _Layout:
-    """What a header says: number of the type, shape of the whole, and which of how many shards along which dimension."""
+    """What a header says: number of the type, shape of the whole, which of how many shards along which dimension, and, where there are
+    others than "tp", all axes as they were given."""
 
-    def __init__(self, dtype, shape, rank=0, size=1, dim=0):
-        self.dtype, self.shape, self.rank, self.size, self.dim = dtype, tuple(shape), rank, size, dim
+    def __init__(self, dtype, shape, rank=0, size=1, dim=0, axes=()):
+        self.dtype, self.shape, self.rank, self.size, self.dim, self.axes = dtype, tuple(shape), rank, size, dim, axes
 
-    def sharded(self, rank, size, dim):
+    def sharded(self, rank, size, dim, axes=()):
         """The same tensor, divided otherwise; None where that does not come out even."""
         whole = size == 1 and rank == 0
         if not whole and not (0 <= dim < len(self.shape) and 0 <= rank < size and self.shape[dim] % size == 0):
             return None
-        return _Layout(self.dtype, self.shape, rank, size, dim)
+        return _Layout(self.dtype, self.shape, rank, size, dim, axes)
 
     def as_shard(self, rank, size, dim):
         """That of a whole of which this is a shard; None where it can be none."""
@@ -84,11 +87,11 @@ class _Layout:
 
     def header(self):
         shapes = [list(s) + [-1] * (DIMS - len(s)) for s in (self.shape, self.local())]
-        axes = self.size > 1
-        head = _HEAD.pack(MAGIC, VERSION, HEADER, self.dtype, len(self.shape), int(axes), 0, HEADER, self.data_bytes(), *shapes[0], *shapes[1],
-                          int(axes), 0)
-        axis = _AXIS.pack(_TP, 0, self.rank, self.size, self.dim, self.local()[self.dim]) if axes else b""
-        return (head + axis).ljust(HEADER, b"\0")
+        axes = self.axes or (((_TP, self.rank, self.size, self.dim, 0),) if self.size > 1 else ())
+        head = _HEAD.pack(MAGIC, VERSION, HEADER, self.dtype, len(self.shape), int(bool(axes)), 0, HEADER, self.data_bytes(), *shapes[0], *shapes[1],
+                          len(axes), 0)
+        packed = [_AXIS.pack(kind, 0, rank, size, dim, which, self.local()[dim] if kind == _TP else 0) for kind, rank, size, dim, which in axes]
+        return (head + b"".join(packed)).ljust(HEADER, b"\0")
 
     @staticmethod
     def of(header, total):
@@ -98,11 +101,14 @@ class _Layout:
         magic, version, head, dtype, dims, sharded, _, offset, size, *rest = _HEAD.unpack_from(header)
         if magic != MAGIC or version != VERSION or head != HEADER or offset != HEADER or dtype >= len(_TYPES) or dims > DIMS:
             return None
-        whole, here, axes = rest[:dims], rest[DIMS:DIMS + dims], rest[2 * DIMS]
+        whole, here, count = rest[:dims], rest[DIMS:DIMS + dims], rest[2 * DIMS]
         made = _Layout(dtype, whole)
-        if sharded and axes == 1:
-            _, _, rank, count, dim, _ = _AXIS.unpack_from(header, _HEAD.size)
-            made = made.sharded(rank, count, dim) if count > 0 else None
+        if sharded and 1 <= count <= len(_KINDS):
+            found = [_AXIS.unpack_from(header, _HEAD.size + i * _AXIS.size) for i in range(count)]
+            axes = tuple((kind, *about) for kind, _, *about, _ in found)
+            rank, size, dim = next(((r, s, d) for kind, r, s, d, _ in axes if kind == _TP), (0, 1, 0))
+            only_tp = len(axes) == 1 and axes[0][0] == _TP
+            made = made.sharded(rank, size, dim, () if only_tp else axes) if size > 0 else None
         if made is None or min(whole, default=0) < 0 or made.local() != here or made.data_bytes() != size or total < HEADER + size:
             return None
         return made
@@ -171,18 +177,49 @@ def _tensor_in(memory, layout):
         return data.cast("B").cast(letter, shape) if letter not in (None, "e") and count and shape else data  # no array of these
 
 
-def _tp_axis(parallelism):
-    """(rank, size, dim) of what only divides along one dimension; None for what else there may be."""
-    axes = parallelism.axes if parallelism is not None else []
-    if not axes:
-        return 0, 1, 0
-    if len(axes) > 1 or axes[0].kind != "tp":
-        return None
-    return axes[0].rank, axes[0].size, axes[0].split_dim or 0
+def _axes_of(parallelism):
+    """(kind, rank, size, dimension or -1, number of expert or stage) of each axis, in the order in which they are given; none where there is no
+    parallelism; None for what contradicts itself, of which Mooncake Store says -600."""
+    axes = []
+    for axis in parallelism.axes if parallelism is not None else ():
+        kind = _KINDS.index(axis.kind) if axis.kind in _KINDS else None
+        which = {"ep": axis.expert_id, "pp": axis.stage_id}.get(axis.kind, 0)
+        if kind is None or kind in [a[0] for a in axes] or not 0 <= axis.rank < axis.size or which is None or (axis.split_dim is None) == (kind == _TP):
+            return None
+        axes.append((kind, axis.rank, axis.size, axis.split_dim if kind == _TP else -1, which))
+    return tuple(axes) if axes or parallelism is None else None
+
+
+def _only_tp(axes):
+    return len(axes) == 0 or len(axes) == 1 and axes[0][0] == _TP
+
+
+def _tp_of(axes):
+    """(rank, size, dim)"""
+    return next((axis[1:4] for axis in axes if axis[0] == _TP), (0, 1, 0))
+
+
+def _with_rank(axes, rank):
+    return tuple((kind, rank if kind == _TP else r, size, dim, which) for kind, r, size, dim, which in axes)
+
+
+def _axes_key(key, axes):
+    """As Mooncake Store names what has other axes than "tp"."""
+    tails = ("", "_sd{3}", "_eid{4}", "_sid{4}")
+    return key + "".join(("__" + _KINDS[axis[0]] + "_{1}of{2}" + tails[axis[0]]).format(*axis) for axis in sorted(axes))
 
 
 def _shard_key(key, rank, size):
     return key if size == 1 else f"{key}_tp_{rank}"
+
+
+def _safetensors():
+    """The package's part for the tensors that this process has."""
+    try:
+        import safetensors.torch as files
+    except ImportError:
+        import safetensors.numpy as files
+    return files
 
 
 def _tensor_metadata_size():
@@ -278,15 +315,17 @@ class TensorCalls:
         return self.pub_tensor_with_tp(key, tensor, None, tp_rank, tp_size, split_dim)
 
     def pub_tensor_with_tp(self, key, tensor, config=None, tp_rank=0, tp_size=1, split_dim=0):
-        found = _elements(tensor)
+        return self._put_divided(key, _elements(tensor), config, tp_size, split_dim)
+
+    def _put_divided(self, key, found, config, tp_size, split_dim):
         layouts = [found[0].sharded(r, tp_size, split_dim) for r in range(tp_size)] if found else [None]
         if None in layouts or not layouts:
             return INVALID_PARAMETERS
         return self._put_shards([(_shard_key(key, r, tp_size), s) for r, s in enumerate(layouts)], found, config, False)
 
     def put_tensor_with_tp_from(self, key, buffer_ptr, size, tp_rank=0, tp_size=1, split_dim=0):
-        """This rank's shard of the tensor that lies in the buffer, behind its header."""
-        return self._put_shard_of(key, self._serialized(buffer_ptr, size), (tp_rank, tp_size, split_dim), None, False)
+        """Divides the whole tensor that lies in the buffer, behind its header, and stores all shards."""
+        return self._put_divided(key, self._serialized(buffer_ptr, size), None, tp_size, split_dim)
 
     def get_tensor_with_tp(self, key, tp_rank=0, tp_size=1, split_dim=0):
         """The shard of this rank, whatever number of shards was stored; along the dimension that they were divided along, or, where the tensor
@@ -314,8 +353,10 @@ class TensorCalls:
     def _put_parallel_from(self, key, found, parallelism, config, writer_partition, replace):
         if writer_partition is not None:
             return self._put_parallel(key, found, parallelism, config, writer_partition, replace)
-        axis = _tp_axis(parallelism)
-        return self._put_shard_of(key, found, axis, config, replace) if axis else NOT_SUPPORTED
+        axes = _axes_of(parallelism)
+        if axes is None or not _only_tp(axes):
+            return self._put_parallel(key, found, parallelism, config, None, replace)
+        return self._put_shard_of(key, found, _tp_of(axes), config, replace)
 
     def _serialized(self, buffer_ptr, size):
         """What `_elements` says of a tensor, of one whose header and elements lie there."""
@@ -326,9 +367,13 @@ class TensorCalls:
 
     def _put_parallel(self, key, found, parallelism, config, writer_partition, replace):
         if writer_partition is None:
-            axis = _tp_axis(parallelism)
-            if axis is None:
-                return NOT_SUPPORTED
+            axes = _axes_of(parallelism)
+            if axes is None or found is None:
+                return INVALID_PARAMETERS
+            axis = _tp_of(axes)
+            if not _only_tp(axes):  # then the tensor is the whole, as it is in Mooncake Store
+                shard = found[0].sharded(*axis, axes)
+                return self._put_shards([(_axes_key(key, axes), shard)], found, config, replace) if shard else INVALID_PARAMETERS
             shard = found[0].as_shard(*axis) if found else None
             return self._put_shards([(_shard_key(key, *axis[:2]), shard)], (shard, *found[1:]), config, replace) if shard else INVALID_PARAMETERS
         try:
@@ -349,12 +394,29 @@ class TensorCalls:
 
     def _get_parallel(self, key, target, into):
         target = target or ReadTarget()
-        axis = _tp_axis(target.parallelism)
-        if axis is None or target.mode not in ("as_stored", "shard", "full"):
+        axes = _axes_of(target.parallelism)
+        if axes is None or target.mode not in ("as_stored", "shard", "full"):
             return None
+        axis = _tp_of(axes)
+        if not _only_tp(axes):
+            return self._get_of_axes(key, target.mode, axes, into)
         if target.mode == "as_stored":
             return self._into(_shard_key(key, *axis[:2]), *into) if into else self._read_whole(_shard_key(key, *axis[:2]))
         return self._resharded(key, (0, 1, 0) if target.mode == "full" else axis, axis[2], into)
+
+    def _get_of_axes(self, key, mode, axes, into):
+        """What was put with the same axes; the whole where "tp" is among them, and all its shards are there."""
+        size = _tp_of(axes)[1]
+        if mode != "full":
+            name = _axes_key(key, axes)
+            return self._into(name, *into) if into else self._read_whole(name)
+        names = [_axes_key(key, _with_rank(axes, rank)) for rank in range(size)]
+        first = self._header(names[0])[0] if any(axis[0] == _TP for axis in axes) else None
+        if first is None or first.axes != _with_rank(axes, 0):
+            return None
+        whole = _Layout(first.dtype, first.shape)
+        shards = [whole.sharded(rank, size, first.dim, _with_rank(axes, rank)) for rank in range(size)]
+        return self._gathered(names, shards, whole, into)
 
     # ---- reading
 
@@ -362,7 +424,7 @@ class TensorCalls:
         """(layout, size) of an object that is a tensor; (None, 0) else."""
         head = ctypes.create_string_buffer(HEADER)
         size = self.get_size(key)
-        if size < HEADER or self.get_into_ranges([ctypes.addressof(head)], [[key]], [[[0]]], [[[0]]], [[[HEADER]]]) != [[[HEADER]]]:
+        if size < HEADER or self._read_parts([key], [[(ctypes.addressof(head), HEADER)]], [[0]]) != [[HEADER]]:
             return None, 0
         return _Layout.of(head.raw, size), size
 
@@ -372,7 +434,7 @@ class TensorCalls:
             return None
         memory = bytearray(size)
         address = ctypes.addressof((ctypes.c_char * size).from_buffer(memory))
-        if self.get_into(key, address, size) != size:
+        if self._own(key, address, size) != size:
             return None
         layout = _Layout.of(memory, size)
         return _tensor_in(memoryview(memory)[HEADER:], layout) if layout else None
@@ -398,11 +460,15 @@ class TensorCalls:
         along = dim if dim is not None else first.dim if first.size > 1 else dim_if_whole
         whole = _Layout(first.dtype, first.shape)
         target = whole.sharded(rank, size, along)
-        if target is None or (into and into[1] < HEADER + target.data_bytes()):
+        shards = [first if first.size == 1 else whole.sharded(r, first.size, first.dim) for r in range(first.size)]
+        return self._gathered(stored, shards, target, into)
+
+    def _gathered(self, stored, shards, target, into):
+        """The tensor that `target` says, out of the objects `stored`, which are `shards`; into memory that is given, or its own. None where it cannot be."""
+        if target is None or (into and (into[1] < HEADER + target.data_bytes() or not self._permits(into[0], HEADER + target.data_bytes()))):
             return None
         memory = bytearray(max(target.data_bytes(), 1)) if not into else None
         start = into[0] + HEADER if into else ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
-        shards = [first if first.size == 1 else whole.sharded(r, first.size, first.dim) for r in range(first.size)]
         if not self._collect(stored, shards, target, start):
             return None
         if into:
@@ -431,14 +497,18 @@ class TensorCalls:
         tensor = self.get_tensor(key)
         if tensor is None:
             return INVALID_PARAMETERS
-        from safetensors.torch import save_file
-        save_file({key: tensor}, file_name or f"{key}.safetensors")
+        _safetensors().save_file({key: tensor}, file_name or f"{key}.safetensors")
         return OK
 
-    def load_tensor_from_safetensor(self, key=None, *, file_name):
+    def load_tensor_from_safetensor(self, key=None, file_name=None):
         """Puts the tensor of that name in the file, or its first, under `key`, or its own name. Returns it, or None."""
-        from safetensors.torch import load_file
-        tensors = load_file(file_name)
+        if file_name is None:
+            raise TypeError("file_name is missing")
+        load_file = _safetensors().load_file
+        try:
+            tensors = load_file(file_name)
+        except OSError:
+            return None
         if not tensors:
             return None
         name = key if key in tensors else next(iter(tensors))

@@ -1,4 +1,7 @@
-"""`from mooncake.mooncake_config import …` for engines that are not to be changed."""
+"""`from mooncake.mooncake_config import …` for engines that are not to be changed: the module itself, so that what is changed in one is changed in the other."""
 
-from mooncaf.mooncake_config import *  # noqa: F401,F403
-from mooncaf.mooncake_config import __all__  # noqa: F401
+import sys
+
+from mooncaf import mooncake_config as _module
+
+sys.modules[__name__] = _module
