@@ -86,12 +86,23 @@ def group_of(config: object) -> str | None:
     return named[0] if named else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A buffer that the store takes as a tensor: an object of its own, header and elements, whatever its size."""
+
+    value: object
+    size: int
+
+
 class BundleKeeper:
     """Puts bundles, reads their buffers in whole or in part, removes them. Of the store it needs put, get, remove and is_exist; what more there is makes it
     faster. Thread-safe, as the store is."""
 
     def __init__(self, store: object, key_prefix: str, chunk_bytes: int) -> None:
         self.store, self.prefix, self.chunk_bytes = store, key_prefix, chunk_bytes
+
+    def has(self, call: str) -> bool:
+        return callable(getattr(self.store, call, None))
 
     # ---- put
 
@@ -112,7 +123,12 @@ class BundleKeeper:
         jobs, told = [], {}
         spec = {"version": 1, "layout": "bundle", "object_id": bundle, "meta": self._cut(f"{base}/meta", [memoryview(content)], size, jobs), "buffers": told}
         for name, runs in buffers.items():
-            told[plain_name(name, "buffer name")] = self._cut(f"{base}/buffer/{name}", runs, size, jobs)
+            key = f"{base}/buffer/{plain_name(name, 'buffer name')}"
+            if isinstance(runs, Tensor):
+                jobs.append((key, runs))
+                told[name] = {"kind": "tensor", "key": key, "bytes": runs.size, "chunks": [{"key": key, "offset": 0, "bytes": runs.size}]}
+            else:
+                told[name] = self._cut(key, runs, size, jobs)
         return self._write(base, spec, jobs, policy, config)
 
     def put_manifest(self, meta: Mapping, buffers: Mapping, partition: str, also: Sequence[str], chunk_bytes: int | None, config: object) -> RemoteBundleRef:
@@ -170,9 +186,10 @@ class BundleKeeper:
 
     def _put_one(self, key, runs, config):
         more = {} if config is None else {"config": config}
-        gather = getattr(self.store, "put_parts", None)
-        if gather is not None and len(runs) > 1:
-            code = gather(key, *runs, **more)
+        if isinstance(runs, Tensor):
+            code = self.store.put_tensor(key, runs.value) if config is None else self.store.pub_tensor(key, runs.value, config)
+        elif len(runs) > 1 and self.has("put_parts"):
+            code = self.store.put_parts(key, *runs, **more)
         else:
             code = self.store.put(key, runs[0] if len(runs) == 1 else b"".join(runs), **more)
         if code not in (None, 0):
@@ -187,7 +204,7 @@ class BundleKeeper:
             key = ref.manifest_key if isinstance(ref, RemoteBundleRef) else ref.get("manifest_key")
             if not isinstance(key, str):
                 raise ValueError("a reference names its manifest_key")
-            data = self.store.get(key)
+            data = self._get(key)
             if not data:
                 raise KeyError(f"there is no bundle {key}")
             told = json.loads(bytes(data))
@@ -213,32 +230,46 @@ class BundleKeeper:
                 first, end = max(source, chunk["offset"]), min(source + count, chunk["offset"] + chunk["bytes"])
                 if first < end:
                     wanted.setdefault(chunk["key"], []).append((first - chunk["offset"], to + first - source, end - first))
-        sizes = {chunk["key"]: chunk["bytes"] for chunk in spec["chunks"]}
-        for key, parts in wanted.items():
-            self._read_chunk(key, sizes[key], parts, target)
-
-    def _read_chunk(self, key, size, parts, target):
-        address = np.frombuffer(target, dtype=np.uint8).ctypes.data
-        whole = parts == [(0, parts[0][1], size)]
-        if whole and hasattr(self.store, "get_into"):
-            if self.store.get_into(key, address + parts[0][1], size) == size:
-                return
-        elif not whole and hasattr(self.store, "get_into_ranges") and self._ranges(key, parts, target, address):
+        if not wanted:
             return
-        data = self.store.get(key)
-        if len(data) != size:
-            raise RuntimeError(f"{key} is gone, or cannot be read")
-        for source, to, count in parts:
-            target[to:to + count] = data[source:source + count]
+        sizes = {chunk["key"]: chunk["bytes"] for chunk in spec["chunks"]}
+        left = dict(wanted)
+        for key in self._moved(wanted, sizes, target):
+            del left[key]
+        for key, parts in left.items():
+            data = self._get(key)
+            if len(data) != sizes[key]:
+                raise RuntimeError(f"{key} is gone, or cannot be read")
+            for source, to, count in parts:
+                target[to:to + count] = data[source:source + count]
 
-    def _ranges(self, key, parts, target, address):
-        """Whether the parts alone could be moved, which needs a buffer that is registered."""
+    def _get(self, key):
+        """b"" where there is no such object."""
+        try:
+            return self.store.get(key) or b""
+        except KeyError:
+            return b""
+
+    def _moved(self, wanted, sizes, target):
+        """Of which objects all parts went straight into `target`, for which it is registered meanwhile."""
+        if not (self.has("register_buffer") and self.has("batch_get_into") and self.has("get_into_ranges")):
+            return []
+        address = np.frombuffer(target, dtype=np.uint8).ctypes.data
         code = self.store.register_buffer(address, len(target))
         if code not in (0, _ALREADY_REGISTERED):
-            return False
+            return []
         try:
-            told = self.store.get_into_ranges([address], [[key]], [[[to for _, to, _ in parts]]], [[[at for at, _, _ in parts]]], [[[n for *_, n in parts]]])
-            return told == [[[n for *_, n in parts]]]
+            whole = [key for key, parts in wanted.items() if len(parts) == 1 and parts[0][2] == sizes[key]]
+            some = [key for key in wanted if key not in whole]
+            done = []
+            if whole:
+                codes = self.store.batch_get_into(whole, [address + wanted[key][0][1] for key in whole], [sizes[key] for key in whole])
+                done += [key for key, code in zip(whole, codes) if code == sizes[key]]
+            if some:
+                column = lambda i: [[[part[i] for part in wanted[key]] for key in some]]  # noqa: E731
+                codes = self.store.get_into_ranges([address], [some], column(1), column(0), column(2))[0]
+                done += [key for key, code in zip(some, codes) if code == [part[2] for part in wanted[key]]]
+            return done
         finally:
             if code == 0:
                 self.store.unregister_buffer(address)
@@ -259,10 +290,17 @@ class BundleKeeper:
         self.remove_keys([key or f"{self.prefix}/{manifest['object_id']}/manifest"], strict=True)
 
     def remove_keys(self, keys: Sequence[str], *, strict: bool) -> None:
-        keys, failed = list(dict.fromkeys(keys)), []
-        many = getattr(self.store, "batch_remove", None)
-        codes = many(keys, True) if many is not None and keys else [self.store.remove(key, True) for key in keys]
-        failed = [(key, code) for key, code in zip(keys, codes) if code not in (None, 0, MISSING_OBJECT_ERROR)]
+        left, failed = list(dict.fromkeys(keys)), []
+        gone = (None, 0, MISSING_OBJECT_ERROR)
+        try:
+            if left and self.has("batch_remove"):
+                left = [key for key, code in zip(left, self.store.batch_remove(left, True)) if code not in gone]
+            for key in left:  # once more, one by one
+                code = self.store.remove(key, True)
+                failed += [(key, code)] if code not in gone else []
+        except Exception:
+            if strict:
+                raise
         if failed and strict:
             raise RuntimeError(f"{len(failed)} objects could not be removed: {failed[:3]}")
 

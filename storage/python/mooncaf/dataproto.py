@@ -113,7 +113,7 @@ def import_dataproto_ref(handle: Mapping[str, Any]) -> MooncakeDataProtoRef:
     if not is_dataproto_ref_handle(handle):
         raise ValueError("this is no handle of a batch")
     if handle.get("version") not in (1, 2) or handle.get("kind") != "bundle_stages":
-        raise ValueError(f"a handle of version {handle.get('version')!r} and kind {handle.get('kind')!r} is unsupported")
+        raise ValueError(f"unsupported handle: version {handle.get('version')!r}, kind {handle.get('kind')!r}")
     stages, fields = {}, {}
     for stage, told in _mapping(handle, "stage_refs").items():
         key = told.get("manifest_key") if isinstance(told, Mapping) else None

@@ -28,7 +28,7 @@ def _text(value, what):
 def _names(values, what):
     names = () if isinstance(values, str) else tuple(values)
     if not names or any(not isinstance(one, str) or not one for one in names) or len(set(names)) != len(names):
-        raise ValueError(f"{what} must be non-empty strings, each of them once")
+        raise ValueError(f"{what} must be a sequence of non-empty strings, each of them once")
     return names
 
 
@@ -165,10 +165,10 @@ class DataProtoCatalog:
         rows, keys = self._partitions.get(_text(partition, "partition"), {}), _names(keys, "keys")
         missing = [key for key in keys if key not in rows]
         if missing:
-            raise ValueError(f"keys not found in partition {partition!r}: {missing}")
+            raise ValueError(f"keys {missing} were not found in partition {partition!r}")
         wanted = list(_names(fields, "field names")) if fields is not None else self._union(rows, keys)
         if not wanted:
-            raise ValueError("these keys have no fields")
+            raise ValueError("these keys do not contain any fields")
         for key in keys:
             if unready := [field for field in wanted if field not in rows[key]["fields"]]:
                 raise ValueError(f"fields are not ready for key {key!r}: {unready}")
@@ -340,21 +340,21 @@ class DataProtoCatalogTransfer:
     def drain(self) -> None:
         """Empties the catalogue, and the store of what it managed."""
         def once():
-            self._again("_pending_publications", (), self._publish, "enter a batch", 1, True)
+            self._again("_pending_publications", (), self._publish, "publish pending batches", 1, True)
             self._clean(self._catalog_call("drain"), strict=True)
 
         self._twice(once)
 
     def close(self) -> None:
         self.discard_results((), strict=True)
-        self._again("_pending_publications", (), self._publish, "enter a batch", 1, True)
+        self._again("_pending_publications", (), self._publish, "publish pending batches", 1, True)
         self._again("_pending_acks", (), self._ack, "acknowledge an entry", 1, True)
 
     # ---- inside
 
     def _catch_up(self):
         self._again("_pending_acks", (), self._ack, "acknowledge an entry", 1, False)
-        self._again("_pending_publications", (), self._publish, "enter a batch", 1, True)
+        self._again("_pending_publications", (), self._publish, "publish pending batches", 1, True)
 
     @staticmethod
     def _twice(action):

@@ -84,7 +84,7 @@ class MooncakeConfig:
         settings.update((name, str(value) if name in text else value) for name, value in given.items() if name in _VARIABLES and value is not None)
         missing = [name for name in _REQUIRED if name not in given]
         if missing:
-            raise ValueError(f"{missing[0]} is missing")
+            raise ValueError(f"Missing required config field: {missing[0]}")  # by these words callers know it
         for name in _REQUIRED:  # null in the file
             settings.setdefault(name, None)
         return cls(**settings)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .bundles import DEFAULT_BUNDLE_CHUNK_BYTES, MISSING_OBJECT_ERROR, BundleKeeper, BundleTransferPolicy, RemoteBundleRef
+from .bundles import Tensor as _Tensor
 from .bundles import flat as _flat
 from .bundles import group_of as _group_of
 from .bundles import memory_at as _memory_at
@@ -118,8 +119,8 @@ def _is_tensor(value):
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _member(value):
-    """(what the metadata says of it, its runs of bytes, what keeps them)"""
+def _member(value, tensors):
+    """(what the metadata says of it, its runs of bytes, what keeps them). `tensors`: the store takes tensors as they are."""
     if isinstance(value, _Memory):
         layout = _Layout.of(ctypes.string_at(value.ptr, HEADER), value.size) if value.size >= HEADER else None
         if layout is None:
@@ -133,7 +134,8 @@ def _member(value):
         if found is None:
             raise TypeError(f"a tensor of {value.dtype} cannot be stored")
         layout, (address, size), kept = found
-        return {"encoding": "torch_tensor", "dtype": str(value.dtype), "shape": list(value.shape)}, [memoryview(layout.header()), _memory_at(address, size)], kept
+        runs = _Tensor(kept, HEADER + size) if tensors else [memoryview(layout.header()), _memory_at(address, size)]
+        return {"encoding": "torch_tensor", "dtype": str(value.dtype), "shape": list(value.shape)}, runs, kept
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise TypeError("an array of objects is no member; as a field of non_tensor_batch it is")
@@ -199,7 +201,8 @@ class MooncakeBundleTransfer:
             raise ValueError(f"{STRUCTURED_FIELD_SPECS_KEY} is the store's own")
         if not isinstance(about.setdefault("layout", "structured"), str):
             raise ValueError("layout must be text")
-        members = {_plain_name(name, "buffer name"): _member(value) for name, value in payload.buffers.items()}
+        tensors = self._bundles.has("put_tensor" if config is None else "pub_tensor")
+        members = {_plain_name(name, "buffer name"): _member(value, tensors) for name, value in payload.buffers.items()}
         if members:
             about[STRUCTURED_FIELD_SPECS_KEY] = {name: told for name, (told, _, _) in members.items()}
         runs = {name: parts for name, (_, parts, _) in members.items()}
@@ -279,6 +282,13 @@ class MooncakeBundleTransfer:
         return into
 
     def _read_tensor(self, name, spec, field, wanted, into):
+        if wanted is None and into is None and spec.get("kind") == "tensor":
+            if not self._bundles.has("get_tensor"):
+                raise RuntimeError("the store does not support get_tensor")
+            found = self.store.get_tensor(spec["key"])
+            if found is None:
+                raise RuntimeError(f"{spec['key']} is gone, or cannot be read")
+            return found
         head = bytearray(HEADER)
         self._bundles.read_into(spec, memoryview(head), [(0, 0, HEADER)])
         layout = _Layout.of(head, spec["bytes"])
