@@ -1,6 +1,5 @@
 #pragma once
-// What Python gives the calls of the store and the engine, and gets from them: memory, how to put, the key,
-// errors.
+// Arguments and answers of the extension's calls: memory, keys, how to put, errors.
 
 #include <pybind11/pybind11.h>
 #include <sys/uio.h>
@@ -42,7 +41,7 @@ class last_error {
   std::string text_;
 };
 
-/// What proves to others that this process knows the cluster's secret. @thread any
+/// A proof that this process knows the cluster's secret. @thread any
 /// @param file  empty: the user's own secret, which is made if there is none.
 inline result<std::string> key_for(std::string_view purpose, const std::string& file) {
   const auto path = file.empty() ? cluster_secret::default_path() : result<std::string>{file};
@@ -206,7 +205,7 @@ inline std::vector<pieces> take(const py::list& all, std::size_t count, bool wri
   return taken;
 }
 
-/// What Python says of a put.
+/// A put's policy, as Python gives it.
 struct how {
   std::uint32_t replicas;
   bool hard, soft;
@@ -241,7 +240,7 @@ struct how {
   }
 };
 
-/// An object's bytes, which nobody else holds.
+/// An object's bytes: a copy of the caller's own.
 struct buffer_handle {
   py::bytes data;
   char* begin() const { return PyBytes_AS_STRING(data.ptr()); }

@@ -13,7 +13,7 @@ namespace mooncaf {
 /// No two of them overlap. @thread  any
 class registered_memory {
  public:
-  /// @returns false where it overlaps with what is registered.
+  /// @returns false where it overlaps with a registered buffer.
   bool add(std::uint64_t address, std::uint64_t bytes) {
     std::lock_guard lock{mutex_};
     if (bytes == 0 || bytes > ~std::uint64_t{0} - address || touches(address, address + bytes)) return false;
@@ -30,8 +30,8 @@ class registered_memory {
     std::shared_lock lock{mutex_};
     return within(begin_of(memory), end_of(memory));
   }
-  /// Whether a call may write there: all of it lies in one buffer, or none of it in any. What a caller has
-  /// not registered is his own affair; past the end of what he has registered lies somebody else's.
+  /// Whether a call may write there: all of it lies in one buffer, or none of it in any. Memory that touches
+  /// no registered buffer is the caller's affair; past the end of one lies other memory.
   bool permits(std::span<const std::byte> memory) const {
     std::shared_lock lock{mutex_};
     return within(begin_of(memory), end_of(memory)) || !touches(begin_of(memory), end_of(memory));

@@ -1,5 +1,5 @@
 // The extension under `enable_ssd_offload`: the SSD tier, in a module of its own, because it needs RocksDB's
-// library, which a machine may not have. The store's extension takes what it opens (`disk_capsule`).
+// library, which a machine may not have. The store's extension takes the tier that it opens (`disk_capsule`).
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -40,9 +40,9 @@ std::uint64_t unique_number() {
 class client {
  public:
   /// @param token_file  of a tenant, whose objects alone there are then; empty: the cluster's secret.
-  /// @param tenant  who that must be; empty: whoever it is.
+  /// @param tenant  who that must be; empty: any.
   /// @param ssd  a `disk_capsule`, lent beside the memory; None: none is.
-  /// @param location  where this host stands, as in "row2/rack7"; empty: nobody knows.
+  /// @param location  where this host stands, as in "row2/rack7"; empty: unknown.
   std::int32_t open(const std::string& host, int port, const std::string& secret_file,
                     const std::string& token_file, const std::string& tenant, const std::string& name,
                     const std::string& listen_host, std::uint64_t lend, std::uint64_t staging,
@@ -223,7 +223,8 @@ class client {
     return read_runs(names.views(), runs, false);
   }
 
-  /// Without the GIL. @param own  they need not be held against what is registered. @returns sizes, or codes.
+  /// Without the GIL. @param own  the memory need not be held against registered buffers. @returns sizes, or
+  /// codes.
   std::vector<std::int64_t> read_runs(std::span<const std::string_view> keys,
                                       std::span<const std::span<std::byte>> runs, bool own) {
     std::vector<std::int64_t> codes(keys.size(), invalid);
@@ -377,8 +378,8 @@ class client {
     return {{id.high, id.low}, static_cast<std::int32_t>(code)};
   }
 
-  /// Code, kind, status, milliseconds since it was made and since it changed, who has it, what there is to
-  /// say.
+  /// Code, kind, status, milliseconds since the task was made and since it changed, the process that has it,
+  /// a message.
   std::tuple<std::int32_t, int, int, std::int64_t, std::int64_t, task_number, std::string> query_task(
       std::uint64_t high, std::uint64_t low) {
     const without_lock free;
@@ -453,7 +454,7 @@ class client {
 
   // ---- memory that the caller registers
 
-  /// @returns false where it overlaps with what is registered.
+  /// @returns false where it overlaps with a registered buffer.
   bool enter(std::uint64_t address, std::uint64_t bytes) { return registered_.add(address, bytes); }
   bool strike(std::uint64_t address) { return registered_.drop(address); }
   /// Whether a call may write there.
@@ -487,7 +488,7 @@ class client {
       if (lent_.find(name) == lent_.end()) return;
       options.directory = segment_.directory;
     }
-    options.directory.everyone = true;  // what lies there is anybody's
+    options.directory.everyone = true;  // the segment has objects of all tenants
     const auto store = store_client::connect(options);
     const auto until = clock_type::now() + std::chrono::duration_cast<duration>(patience);
     if (store && (*store)->drain(name, true) == store_code::ok) (*store)->empty(name, until);
@@ -509,6 +510,7 @@ auto of_parts(R (store_parts::*function)(const store_parts::store&, Args...)) {
 
 }  // namespace
 
+// Names of the extension, as mooncaf/store.py and mooncaf/engine.py call them: one line for each.
 PYBIND11_MODULE(_store, m) {
   m.doc() = "The client of mooncaf's object store; use mooncaf.store.";
   py::class_<how>(m, "How").def(py::init([](std::uint32_t replicas, bool hard, bool soft,

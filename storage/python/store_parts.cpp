@@ -125,7 +125,7 @@ std::vector<std::vector<std::int64_t>> store_parts::get_parts(
                                                  ? static_cast<std::int64_t>(wanted[w].to.size())
                                                  : static_cast<std::int64_t>(done[w]);
   if (!in_session) return codes;
-  std::lock_guard lock{mutex_};  // what was looked at need not be again
+  std::lock_guard lock{mutex_};  // a checksum that was compared need not be again
   for (std::size_t i = 0; i < keys.size(); ++i)
     if (const auto found = reading_.find(keys[i]); found != reading_.end())
       found->second.sound = objects[i].sound;

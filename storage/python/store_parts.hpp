@@ -1,5 +1,5 @@
 #pragma once
-// Objects that are written or read layer by layer: what a caller has begun, by key, until it ends it.
+// Objects that are written or read layer by layer: the sessions that a caller has begun, by key.
 
 #include <pybind11/pybind11.h>
 
@@ -37,8 +37,8 @@ class store_parts {
   /// @param publish  else they are given up.
   std::vector<std::int32_t> end_puts(const store& to, const strings& keys, bool publish);
   std::vector<std::int32_t> begin_gets(const store& from, const strings& keys);
-  /// @param in_session  of objects that `begin_gets` found; else of those that are there now.
-  /// @param may  whether a part may be written there; what may not is -600.
+  /// @param in_session  of objects that `begin_gets` found; else of objects that are there now.
+  /// @param may  whether a part may be written there; else it is -600.
   /// @returns for each key and part the bytes that were copied, or a code.
   std::vector<std::vector<std::int64_t>> get_parts(
       const store& from, const strings& keys, const py::list& all, const offsets_by_key& offsets,

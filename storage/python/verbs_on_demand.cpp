@@ -25,7 +25,7 @@ Function* find(Function*, const char* name) {
   return reinterpret_cast<Function*>(look_up(name));
 }
 
-/// What a function answers that is not there.
+/// The answer of a function that is not there.
 template <class T>
 T absent() {
   errno = ENOSYS;

@@ -72,6 +72,15 @@ def test_pip_knows_what_it_installed():
     ran(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "check")
 
 
+def test_the_programs_are_there():
+    python, _ = installed()
+    assert "--port" in ran(python.parent / "mooncake_http_metadata_server", "--help")
+    for name in ("mooncake_master", "mooncake_client"):
+        done = subprocess.run([python.parent / name, "--no_such_flag"], capture_output=True, text=True, timeout=60, env={**os.environ, "MOONCAF_BINARY": "none"})
+        assert done.returncode == 1 and "no_such_flag" in done.stderr, (name, done)
+    assert (python.parent / "mc_store_rest_server").exists()
+
+
 def test_the_extension_needs_the_c_library_alone():
     _, module = installed()
 

@@ -1,4 +1,4 @@
-"""Names of Mooncake's modules for what is not here, so that a caller who imports them hears "not supported", and not that there is no such name.
+"""Names of Mooncake's modules that have nothing behind them here: a caller who imports them hears "not supported", and not that there is no such name.
 
 A call that answers with a number answers -1012 (the store's NOT_SUPPORTED) or -303 (the engine's); one that says whether it went well says no;
 of the others, which give something back, a RuntimeError says it. README.md of the folder lists them, and why.
@@ -56,7 +56,7 @@ class EngramStore:
 
 
 class BufferLeaseView(_NobodyMakesOne):
-    """What holds a lease's bytes: here a memoryview does."""
+    """A holder of a lease's bytes: here a memoryview is."""
 
     buffer = None
 

@@ -1,4 +1,4 @@
-"""What callers pass, as the extension takes it."""
+"""Arguments of callers, as the extension takes them."""
 
 import ipaddress
 import random
@@ -35,7 +35,7 @@ def keys(given):
 
 
 def how(config):
-    """What the extension takes, or None for a configuration that is refused."""
+    """The policy as the extension takes it, or None for a configuration that is refused."""
     if config is None:
         return _PLAIN
     if not isinstance(config, ReplicateConfig):

@@ -46,13 +46,13 @@ class BufferLease:
 
     @property
     def buffer(self):
-        """The bytes, to read and write. The lease cannot be released while somebody has this."""
+        """The bytes, to read and write. The lease cannot be released while this view is in use."""
         if self._region is None:
             raise BufferError("buffer lease is closed")
         return memoryview(self._array).cast("B")
 
     def release(self):
-        """Gives the buffer back; again: nothing. RuntimeError while somebody has a view of it."""
+        """Gives the buffer back; again: nothing. RuntimeError while a view of it is in use."""
         if self._region is None:
             return
         if sys.getrefcount(self._array) > 2:  # a view holds it, too

@@ -95,7 +95,7 @@ class Tensor:
 
 
 class BundleKeeper:
-    """Puts bundles, reads their buffers in whole or in part, removes them. Of the store it needs put, get, remove and is_exist; what more there is makes it
+    """Puts bundles, reads their buffers in whole or in part, removes them. Of the store it needs put, get, remove and is_exist; further calls make it
     faster. Thread-safe, as the store is."""
 
     def __init__(self, store: object, key_prefix: str, chunk_bytes: int) -> None:
@@ -154,7 +154,7 @@ class BundleKeeper:
             else:
                 for job in jobs:
                     write(job)
-            write((f"{base}/manifest", [memoryview(_json(spec, "manifest"))]))  # last: who finds it finds all
+            write((f"{base}/manifest", [memoryview(_json(spec, "manifest"))]))  # last: a reader that finds it finds all
         except BaseException:
             self.remove_keys(begun, strict=False)
             raise
@@ -162,7 +162,7 @@ class BundleKeeper:
 
     @staticmethod
     def _cut(key, runs, size, jobs):
-        """Says where the bytes will lie, and adds what is to be put. An object holds one byte at least."""
+        """Says where the bytes will lie, and adds the objects to be put. An object holds one byte at least."""
         chunks, held, room, total = [], [], size, 0
 
         def close():
@@ -198,7 +198,7 @@ class BundleKeeper:
     # ---- read
 
     def manifest(self, ref: RemoteBundleRef | Mapping) -> dict:
-        """@raises KeyError where it is not in the store, ValueError for what is none"""
+        """@raises KeyError where it is not in the store, ValueError for anything that is no manifest"""
         told = ref.manifest if isinstance(ref, RemoteBundleRef) else ref.get("manifest")
         if not told:
             key = ref.manifest_key if isinstance(ref, RemoteBundleRef) else ref.get("manifest_key")
@@ -280,7 +280,7 @@ class BundleKeeper:
         return [chunk["key"] for spec in (manifest["meta"], *manifest["buffers"].values()) for chunk in spec["chunks"]]
 
     def remove(self, ref: RemoteBundleRef | Mapping) -> None:
-        """The manifest last, so that what fails can be tried again; nothing where it is gone. @raises RuntimeError for what could not be removed"""
+        """The manifest last, so that a failed removal can be tried again; nothing where it is gone. @raises RuntimeError for objects that stay"""
         key = ref.manifest_key if isinstance(ref, RemoteBundleRef) else ref.get("manifest_key")
         try:
             manifest = self.manifest(ref)

@@ -1,4 +1,4 @@
-"""What a client of the store says of itself over HTTP, for `setup(…, enable_client_http_server=True)`: /health, /metrics, /metrics/summary.
+"""A client of the store tells about itself over HTTP, for `setup(…, enable_client_http_server=True)`: /health, /metrics, /metrics/summary.
 
 The names, the bounds of the histograms and the unit (microseconds) are those of Mooncake's client, whose dashboards look for them.
 """
@@ -24,7 +24,7 @@ class _Times:
         self.total_us += us
 
     def at_most(self, share):
-        """The bound under which so much of it is; None for what is beyond the last."""
+        """The bound under which so much of it is; None where that is beyond the last."""
         wanted, seen = share * sum(self.counts), 0
         for bound, n in zip(_BOUNDS, self.counts):
             seen += n
@@ -152,7 +152,7 @@ class ClientHttp:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-            def log_message(self, *about):  # the standard error is somebody else's
+            def log_message(self, *about):  # the standard error belongs to the program around us
                 pass
 
         self._server = http.server.ThreadingHTTPServer((host, port), Answers)

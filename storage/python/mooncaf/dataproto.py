@@ -22,7 +22,7 @@ _SECTIONS = ("batch", "non_tensor_batch", "meta_info")
 
 @dataclasses.dataclass(frozen=True)
 class FieldSchema:
-    """What a field's rows are: see `_CODECS`. `metadata` may name its "section", and the "dtype" of numbers."""
+    """The kind of a field's rows: see `_CODECS`. `metadata` may name its "section", and the "dtype" of numbers."""
 
     codec: str
     nullable: bool = True
@@ -70,7 +70,7 @@ def is_dataproto_ref_handle(value: Any) -> bool:
 
 
 def export_dataproto_ref(ref: MooncakeDataProtoRef) -> dict[str, Any]:
-    """The reference as JSON, for another process. @raises TypeError for what JSON does not have"""
+    """The reference as JSON, for another process. @raises TypeError for a value that JSON does not have"""
     if not isinstance(ref, MooncakeDataProtoRef):
         raise TypeError(f"a {type(ref).__name__} is no MooncakeDataProtoRef")
     handle = {"type": DATAPROTO_REF_HANDLE_TYPE, "version": DATAPROTO_REF_HANDLE_VERSION, "kind": "bundle_stages", "batch_size": int(ref.batch_size),
@@ -109,7 +109,7 @@ def _named(*names):
 
 
 def import_dataproto_ref(handle: Mapping[str, Any]) -> MooncakeDataProtoRef:
-    """@raises ValueError for what `export_dataproto_ref` does not write"""
+    """@raises ValueError for anything that `export_dataproto_ref` does not write"""
     if not is_dataproto_ref_handle(handle):
         raise ValueError("this is no handle of a batch")
     if handle.get("version") not in (1, 2) or handle.get("kind") != "bundle_stages":
@@ -143,7 +143,7 @@ def resolved(ref: DataProtoRefLike) -> MooncakeDataProtoRef:
     raise TypeError(f"a {type(ref).__name__} is neither a reference of a batch nor its handle")
 
 
-# ---- what is given, and what is given back
+# ---- batches as callers give and get them
 
 
 def _as_dict(value):
@@ -354,7 +354,7 @@ _CODECS = {
 
 
 def as_rows(path, value, schema):
-    """(what they are called, the rows) of a field that is no dense array; (None, None) for one that is. @raises TypeError, ValueError where the schema says
+    """(name of the codec, the rows) of a field that is no dense array; (None, None) for one that is. @raises TypeError, ValueError where the schema says
     otherwise"""
     if schema is None and not (isinstance(value, np.ndarray) and value.dtype == object):
         return None, None

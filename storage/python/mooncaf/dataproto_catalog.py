@@ -1,6 +1,6 @@
-"""Which rows of which batches there are, by names of their own: a catalogue that one process keeps, and what others write and read through it.
+"""Which rows of which batches there are, by names of their own: a catalogue that one process keeps, and the calls of others that go through it.
 
-`DataProtoCatalog` holds references alone, no bytes. `DataProtoCatalogTransfer` puts batches, enters them, and removes those that nobody refers to any more.
+`DataProtoCatalog` holds references alone, no bytes. `DataProtoCatalogTransfer` puts batches, enters them, and removes batches that no row refers to any more.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def _own(handle):
 
 
 class _Fragment:
-    """A batch that rows of the catalogue lie in. `managed`: it is removed from the store when nobody needs it."""
+    """A batch that rows of the catalogue lie in. `managed`: it is removed from the store when no row needs it."""
 
     def __init__(self, handle, managed):
         self.handle, self.managed, self.uses, self.readers = handle, managed, 0, 0
 
 
 class DataProtoCatalog:
-    """Rows by partition and key: for each its tags, and in which row of which fragment each of its fields lies. Whoever hosts it makes one call at a time.
+    """Rows by partition and key: for each its tags, and in which row of which fragment each of its fields lies. Its host makes one call at a time.
 
     A managed fragment that no field refers to, and no reader has pinned, is retired: every answer names those until `ack_retired` says that they are gone.
     """
@@ -73,7 +73,7 @@ class DataProtoCatalog:
     # ---- write
 
     def update(self, partition: str, keys: Sequence[str], *, tags: Sequence[Mapping] | None = None, handle: Mapping | None = None) -> dict:
-        """Enters tags of rows, or where their fields lie, which stays with whoever put it."""
+        """Enters tags of rows, or where their fields lie; the fragment stays with its writer."""
         return self._update(partition, keys, tags, handle, False)
 
     def publish(self, operation_id: str, partition: str, keys: Sequence[str], *, tags: Sequence[Mapping] | None = None, handle: Mapping | None = None) -> dict:
@@ -215,7 +215,7 @@ class DataProtoCatalog:
     # ---- remove
 
     def remove(self, partition: str, keys: Sequence[str]) -> dict:
-        """Forgets rows; those that are not there are none."""
+        """Forgets rows; keys that are not there are no error."""
         rows = self._partitions.get(_text(partition, "partition"), {})
         for key in _names(keys, "keys"):
             for fragment_id, _ in rows.pop(key, {"fields": {}})["fields"].values():
@@ -225,7 +225,7 @@ class DataProtoCatalog:
         return self._retirement()
 
     def drain(self) -> dict:
-        """Forgets everything, and takes nothing more. @raises RuntimeError while somebody reads"""
+        """Forgets everything, and takes nothing more. @raises RuntimeError while a read is active"""
         if self._pins:
             raise RuntimeError(f"the catalog has {len(self._pins)} active read(s)")
         self._retired.update({name: one.handle for name, one in self._fragments.items() if one.managed})
@@ -264,7 +264,7 @@ class DataProtoCatalog:
 class DataProtoCatalogTransfer:
     """Batches of one store through a catalogue that may be elsewhere: `catalog_call(method, *args, **kwargs)` asks it. Thread-safe.
 
-    A call to the catalogue that fails is made again, once at once, and before whatever is asked next: entering is idempotent.
+    A call to the catalogue that fails is made again, once at once, and before the next call: entering is idempotent.
     """
 
     _RESULTS_ATTR = "_mooncake_catalog_results"
@@ -277,7 +277,7 @@ class DataProtoCatalogTransfer:
         self._pending_results: list[Any] = []
 
     def put(self, data: Any, *, partition: str, keys: Sequence[str], tags: Sequence[Mapping] | None = None, **put_kwargs: Any) -> dict:
-        """Puts a batch, whose rows are those keys, and enters it at once, or enters tags alone."""
+        """Puts a batch, whose rows have the keys, and enters it at once, or enters tags alone."""
         self._catch_up()
         partition, keys = _text(partition, "partition"), _names(keys, "keys")
         tags = _tags_of(tags, len(keys))
@@ -320,7 +320,7 @@ class DataProtoCatalogTransfer:
         self._clean(self._catalog_call("release_read", token))
 
     def attach_results(self, output: Any, results: Sequence[Any]) -> None:
-        """What was read for `output`, to be released with it."""
+        """Notes results that were read for `output`, to be released with it."""
         setattr(output, self._RESULTS_ATTR, list(results))
 
     def release_result(self, output: Any) -> None:
@@ -338,7 +338,7 @@ class DataProtoCatalogTransfer:
         self._clean(self._catalog_call("remove", partition, keys))
 
     def drain(self) -> None:
-        """Empties the catalogue, and the store of what it managed."""
+        """Empties the catalogue, and removes its managed fragments from the store."""
         def once():
             self._again("_pending_publications", (), self._publish, "publish pending batches", 1, True)
             self._clean(self._catalog_call("drain"), strict=True)
@@ -390,7 +390,7 @@ class DataProtoCatalogTransfer:
         self._catalog_call("ack_publication", operation_id)
 
     def _clean(self, answer, strict=False):
-        """Removes what was retired from the store, and says so; what fails is retired still, and named again."""
+        """Removes retired fragments from the store, and says so; a fragment that stays is named again."""
         gone, failed = [], 0
         for handle in answer.get("retired_handles", ()):
             try:
@@ -410,7 +410,7 @@ class DataProtoCatalogTransfer:
             raise RuntimeError(f"{failed} batches that nobody refers to could not be removed")
 
     def _again(self, pending, items, action, what, attempts, strict):
-        """Does it for what is pending and for the items; what fails is pending."""
+        """Acts on pending items and on new ones; an item that fails is pending."""
         with self._lock:
             left = [*getattr(self, pending), *items]
             setattr(self, pending, [])

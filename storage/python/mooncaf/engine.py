@@ -131,7 +131,7 @@ class TransferEngine:
         return json.dumps({"cpu:0": [[], []]})
 
     def get_engine(self):
-        """What `MooncakeDistributedStore.setup` takes as `engine`; the store finds its own ways."""
+        """The `engine` of `MooncakeDistributedStore.setup`; the store finds its own ways."""
         return self
 
     def get_engine_ptr(self):
@@ -167,7 +167,7 @@ class TransferEngine:
         if engine is None:
             return FAILED
         engine.release(buffer_addr)
-        return 0  # also for what was never allocated, as the reference has it
+        return 0  # also for memory that was never allocated, as the reference has it
 
     def write_bytes_to_buffer(self, dest_address, src, length):
         data = src.encode() if isinstance(src, str) else bytes(src)
@@ -252,7 +252,7 @@ class TransferEngine:
         return self._asked(target, lambda at: engine.begin(at, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths)), 0)
 
     def get_batch_transfer_status(self, batch_ids):
-        """Waits for all of them: 0 if each was done, -1 otherwise, also for what was never begun."""
+        """Waits for all of them: 0 if each was done, -1 otherwise, also for a number that was never given out."""
         engine = self._usable()
         if engine is None:
             return FAILED

@@ -11,8 +11,8 @@ _TRUE, _FALSE = ("true", "1", "t", "yes", "y"), ("false", "0", "f", "no", "n")
 
 
 class Flags:
-    """What a program was started with. `served` are the names that mean something here, with their defaults, whose types the values have; `others` those that
-    are accepted, and told of once. ValueError for any other, and for what is no value of that type."""
+    """Flags of a program. `served` has the names that mean something here, with their defaults, whose types the values have; `others` the names that
+    are accepted, and told of once. ValueError for any other name, and for a value of another type."""
 
     def __init__(self, arguments: list[str], served: dict[str, object], others: str) -> None:
         self._values, idle = dict(served), []

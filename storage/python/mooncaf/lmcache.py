@@ -63,7 +63,7 @@ class MooncafConnector(RemoteConnector):
     def _keys(keys):
         return ["lmcache/" + key.to_string() for key in keys]
 
-    # ---- what is there
+    # ---- look-ups
 
     def exists_sync(self, key):
         return self.batched_contains([key]) == 1
@@ -95,7 +95,7 @@ class MooncafConnector(RemoteConnector):
         await self.batched_put([key], [memory_obj])
 
     async def batched_put(self, keys, memory_objs):
-        """What is not taken is not kept: a cache has no other answer."""
+        """A chunk that the store refuses is not kept: a cache has no other answer."""
         await self._behind(self._write, keys, memory_objs)
 
     def _write(self, keys, chunks):
@@ -123,11 +123,11 @@ class MooncafConnector(RemoteConnector):
         return chunks[:there]
 
     def _read(self, keys):
-        """Into memory for whole chunks, since most are; what turns out to be something else is copied once more."""
+        """Into memory for whole chunks, since most are; a part of a chunk is copied once more."""
         memory = []
         for _ in keys:
             chunk = self._memory.allocate(self.meta_shapes, self.meta_dtypes, self.meta_fmt, busy_loop=False)
-            if chunk is None:  # what has no room is not read
+            if chunk is None:  # a chunk without room is not read
                 break
             memory.append(chunk)
         heads = [ctypes.create_string_buffer(self.remote_metadata_bytes) for _ in memory]

@@ -48,7 +48,7 @@ def _lease_ms(text):
 
 
 def _asked(arguments):
-    """The flags; those of a JSON file where `config_path` names one, under those of the command line."""
+    """The flags: a file's where `config_path` names one, and the command line's, which win."""
     flags = Flags(arguments, SERVED, OTHERS)
     if not flags.config_path:
         return flags
@@ -65,7 +65,7 @@ def _host(host, secret):
     address = ipaddress.ip_address(host)
     if secret or address.is_loopback:
         return host
-    _log.warning("nobody but this machine is served at %s: MOONCAF_CLUSTER_SECRET_FILE names the secret that others have to know", host)
+    _log.warning("only this machine is served at %s: MOONCAF_CLUSTER_SECRET_FILE names the secret that other machines have to know", host)
     return "::1" if address.version == 6 else "127.0.0.1"
 
 

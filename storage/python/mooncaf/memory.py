@@ -32,7 +32,7 @@ class MooncakeHostMemAllocator:
         return address
 
     def free(self, ptr: int) -> int:
-        """Returns 0, or -600 for what `alloc` did not return. The memory goes when nothing in Python refers to it."""
+        """Returns 0, or -600 for an address that `alloc` did not return. The memory goes when nothing in Python refers to it."""
         with self._lock:
             return 0 if self._regions.pop(ptr, None) is not None else -600
 

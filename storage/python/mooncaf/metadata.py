@@ -15,7 +15,7 @@ class MetadataServer:
     """One such server. Every call asks it anew, and takes three seconds at most. Thread-safe."""
 
     def __init__(self, url: str) -> None:
-        """ValueError for what is no `http://HOST:PORT/PATH`."""
+        """ValueError for anything but `http://HOST:PORT/PATH`."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"{url} is no address of an HTTP metadata server")

@@ -1,4 +1,4 @@
-"""What engines read Mooncake's settings from: a JSON file, or the environment."""
+"""Mooncake's settings, from a JSON file or the environment."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MooncakeConfig:
                 raise ValueError(f"{name} must be a non-empty string, and is {getattr(self, name)!r}")
         self.protocol = self.protocol.strip().lower()
         if self.protocol not in _KNOWN_PROTOCOLS:
-            _log.warning("%r is a protocol of nobody's; the store and the engine find their own ways", self.protocol)
+            _log.warning("%r is an unknown protocol; the store and the engine find their own ways", self.protocol)
         for name in ("global_segment_size", "local_buffer_size"):
             size = _parse_segment_size(getattr(self, name))
             if size < 0:

@@ -1,6 +1,6 @@
 """`mc_store_rest_server`: a process that gives the store memory, and takes calls over HTTP. Needs the package aiohttp, as Mooncake's does.
 
-Whoever reaches its port may use it: it asks nobody for a token, and listens at every address, as Mooncake's does. `mooncaf store door` asks.
+Every process that reaches its port may use it: it asks for no token, and listens at every address, as Mooncake's does. `mooncaf store door` asks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _said(status, body):
 
 
 def _answered(handler):
-    """Makes an answer of what a handler returns or raises: whatever goes wrong, the client hears of it, and the service goes on."""
+    """Turns a handler's result, or its exception, into an answer: the client hears of every failure, and the service goes on."""
 
     @functools.wraps(handler)
     async def answer(self, request):
@@ -66,13 +66,13 @@ def _timed_handler(operation_name, handler):
 
 
 def _shm_name_to_path(name):
-    """Of POSIX shared memory: "name" or "/name". None for what is no such name."""
+    """Of POSIX shared memory: "name" or "/name". None for any other name."""
     plain = name.removeprefix("/") if isinstance(name, str) else ""
     return f"/dev/shm/{plain}" if plain not in ("", ".", "..") and "/" not in plain else None
 
 
 def _unblock_shutdown_signals():
-    """Who started us may have blocked them."""
+    """The process that started this one may have blocked them."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 

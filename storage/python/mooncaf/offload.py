@@ -1,4 +1,4 @@
-"""What `setup` lends beside its memory where `enable_ssd_offload` asks for it."""
+"""The SSD tier that `setup` opens beside its memory where `enable_ssd_offload` asks for it."""
 
 import atexit
 import os

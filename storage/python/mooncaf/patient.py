@@ -1,4 +1,4 @@
-"""A store that an engine can do without: while it cannot be reached, nothing is found in it and nothing is kept, and nobody waits for it."""
+"""A store that an engine can do without: while it cannot be reached, nothing is found in it and nothing is kept, and no call waits for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("mooncaf")
 
 
 class PatientStore:
-    """What the connectors of this package go through. Thread-safe.
+    """The store as the connectors of this package use it. Thread-safe.
 
     A call that does not reach the directory opens a pause of two seconds; what is asked in it is answered as by an empty store. Look-ups, for
     which an engine's scheduler waits, take one second at most, and none while the one that took longer has no answer; reads and writes have the
@@ -32,7 +32,7 @@ class PatientStore:
         self._ask(self._connected)
 
     def exists(self, keys):
-        """For each key, whether its object is there. All False while nobody knows."""
+        """For each key, whether its object is there. All False while the store is away."""
         nothing = [False] * len(keys)
         codes = self._ask(self._call, "batch_is_exist", keys) if keys and not self._pausing() else None
         return [code == 1 for code in codes] if codes is not None else nothing
@@ -57,7 +57,7 @@ class PatientStore:
         return call
 
     def remove_matching(self, pattern):
-        """Removes what matches, whoever reads it. Returns whether the store was asked."""
+        """Removes matching objects, also under a lease. Returns whether the store was asked."""
         store = self._store
         return store is not None and store.remove_by_regex(pattern, True) >= 0
 

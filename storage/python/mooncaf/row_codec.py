@@ -1,4 +1,4 @@
-"""Values of rows that are no dense arrays, as bytes: a letter for what one is, then its content. Nothing that is read makes a program run.
+"""Values of rows that are no dense arrays, as bytes: a letter for the type, then the content. Reading runs no code from the bytes.
 
 None, truth, numbers, text, bytes, lists, tuples, dicts, arrays and scalars of numpy, tensors of torch, and images of PIL, nested as they come.
 """
@@ -16,7 +16,7 @@ from .tensors import HEADER, _elements, _Layout, _tensor_in
 __all__ = ["pack", "unpack"]
 
 _DEPTH_MAX = 64
-_PLAIN_KINDS = "biufcSUmM"  # of numpy's types: those of which the bytes are the value
+_PLAIN_KINDS = "biufcSUmM"  # of numpy's types: the bytes are the value
 
 
 def _sized(content: bytes) -> bytes:
@@ -31,7 +31,7 @@ def _array(value: np.ndarray) -> bytes:
 
 
 def pack(value: object, depth: int = 0) -> bytes:
-    """@raises TypeError for what is none of the above, ValueError for what is nested too deeply"""
+    """@raises TypeError for a value of another type, ValueError for one that is nested too deeply"""
     if depth > _DEPTH_MAX:
         raise ValueError("values are nested too deeply")
     if value is None or isinstance(value, bool):
@@ -73,7 +73,7 @@ def _all(values, depth) -> bytes:
 
 
 def unpack(data: bytes) -> object:
-    """@raises ValueError for what `pack` did not make"""
+    """@raises ValueError for bytes that `pack` did not make"""
     reader = _Reader(memoryview(data))
     try:
         value = reader.value(0)

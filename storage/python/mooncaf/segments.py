@@ -24,7 +24,7 @@ class SegmentCalls:
         return {"ret": code, "segment_ids": [name] if code == OK else [], "allocated_size": size if code == OK else 0}
 
     def unmount_segment(self, segment_ids, grace_period_seconds=0):
-        """Takes back what `allocate_and_mount_segment` lent, with the objects that lie there alone. In the grace period nothing
+        """Takes back memory of `allocate_and_mount_segment`, with the objects that lie there alone. In the grace period nothing
         is put there any more, and they are moved to other segments, as far as there is room that is free; then it ends."""
         client = self._usable()
         if client is None or not all([client.take_back(_key(s), float(grace_period_seconds)) for s in segment_ids]):
@@ -37,7 +37,7 @@ class SegmentCalls:
         return OK if self._usable() is not None else INVALID_PARAMETERS
 
     def mount_segment(self, path, size, offset=0, protocol="tcp", location=""):
-        """Of a file: memory that is lent is anonymous, and sealed against shrinking under those who have mapped it."""
+        """Of a file: memory that is lent is anonymous, and sealed against shrinking under the processes that have mapped it."""
         return {"ret": NOT_SUPPORTED, "segment_ids": []}
 
     # ---- replicas
@@ -54,7 +54,7 @@ class SegmentCalls:
         return {key: [ReplicaDescriptor(*r) for r in replicas] for key, replicas in zip(asked, found) if replicas}
 
     def batch_replica_clear(self, keys, segment_name=""):
-        """Removes those that nobody may be reading, all replicas of them; with `segment_name` those that lie there alone. Returns
+        """Removes objects without a lease, all replicas of them; with `segment_name` only objects that lie there alone. Returns
         their keys."""
         keys, client = list(keys), self._usable()
         if segment_name and client is not None:
@@ -79,7 +79,7 @@ class SegmentCalls:
         return client.create_task(key, source, targets, moves)
 
     def query_task(self, task_id):
-        """Of a task that this directory knows: what has become of it."""
+        """The state of a task that this directory knows."""
         if not isinstance(task_id, tuple):
             raise TypeError("task_id is a pair of numbers")
         client = self._usable()

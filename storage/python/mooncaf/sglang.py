@@ -94,7 +94,7 @@ class MooncafStorage(HiCacheStorage):
         codes = self._store.batch_get_into_multi_buffers(self._keys(keys, pool), *places)
         return [code == sum(sizes) for code, sizes in zip(codes, places[1])]
 
-    # ---- several pools: what one has is of use as far as the others have it, too
+    # ---- several pools: a page is of use where every pool has its part
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
         anchor = getattr(self._pools[PoolName.KV], "kv_buffer", True) is not None  # else there are no pages of it, and the others decide
@@ -107,7 +107,7 @@ class MooncafStorage(HiCacheStorage):
             elif transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
                 wanted = max(1, len(transfer.keys or ()))
                 ends = {end for end in range(1, pages + 1) if all(there[max(0, end - wanted):end])}
-            else:  # it never limits what can be used
+            else:  # it never limits the pages that can be used
                 continue
             usable &= ends
             if ends:
@@ -148,7 +148,7 @@ class MooncafStorage(HiCacheStorage):
     def get(self, key, target_location=None, target_sizes=None):
         return self.batch_get([key], [target_location], None if target_sizes is None else [target_sizes])[0]
 
-    # ---- what is there
+    # ---- look-ups
 
     def exists(self, key):
         return self.batch_exists([key]) == 1

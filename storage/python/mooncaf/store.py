@@ -134,8 +134,8 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
             self._opening.release()
 
     def setup_dummy(self, mem_pool_size, local_buffer_size, server_address):
-        """There is no daemon to go through: a client of the same host maps the memory itself. `mem_pool_size` bounds what
-        `alloc_from_mem_pool` gives."""
+        """There is no daemon to go through: a client of the same host maps the memory itself. `mem_pool_size` bounds the
+        memory that `alloc_from_mem_pool` gives."""
         pool = _size(mem_pool_size)
         code = self.setup("dummy", "P2PHANDSHAKE", 0, local_buffer_size, "tcp", "", server_address)
         if code == OK:
@@ -143,7 +143,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         return code
 
     def init_all(self, protocol, device_name, mount_segment_size):
-        """Everything on this host, with what the environment says of the directory's address."""
+        """Everything on this host; the environment has the directory's address."""
         return self.setup("127.0.0.1", "P2PHANDSHAKE", mount_segment_size, 16 << 20, protocol, device_name,
                           os.environ.get("MOONCAKE_MASTER", "127.0.0.1:7460"))
 
@@ -184,12 +184,12 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
     def _usable(self):
         return self._client if self._client is not None and self._pid == os.getpid() else None
 
-    # ---- put, and upsert, which takes the place of what is there
+    # ---- put, and upsert, which replaces
 
     def put(self, key, value, config=None):
         if config is not None or type(value) is not bytes or not value:
             return self._one(key, [value], config)
-        client = self._usable()  # what is put most, without the detours
+        client = self._usable()  # the most frequent form, without the detours
         if client is None or self._staging == 0:
             return INVALID_PARAMETERS
         code = client.put_bytes(key, value)
@@ -295,7 +295,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         return [c if k else INVALID_PARAMETERS for c, k in zip(client.begin_puts(keys, list(sizes), policy), keys)]
 
     def batch_put_from_multi_buffer_ranges(self, keys, all_buffer_ptrs, all_sizes, all_dst_offsets):
-        """Writes parts of what the session holds. Returns the bytes that were written for each key, or a code."""
+        """Writes parts of the session's objects. Returns the bytes that were written for each key, or a code."""
         keys = _keys(keys)
         parts = self._zip_parts(keys, all_buffer_ptrs, all_sizes)
         client = self._usable()
@@ -398,12 +398,12 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         return client.get_parts(_keys(keys), parts, offsets, False, False) if client is not None else [[INVALID_PARAMETERS]] * len(keys)
 
     def _own(self, key, address, size):
-        """`get_into` memory that a call has made for itself, which nobody can have registered."""
+        """`get_into` memory that a call has made for itself, which no caller can have registered."""
         client = self._usable()
         return client.get_into_own(key, address, size) if client is not None else INVALID_PARAMETERS
 
     def _permits(self, address, size):
-        """Whether a call may write there: not past the end of what was registered."""
+        """Whether a call may write there: not past the end of a registered buffer."""
         client = self._usable()
         return client is not None and client.permits(address, size)
 
@@ -421,7 +421,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
 
     def batch_get_into_multi_buffer_ranges(self, keys, all_buffer_ptrs, all_sizes, all_src_offsets):
         """Reads parts. Returns the bytes that were read for each key, or a code: -707 where the object was removed,
-        evicted or replaced since the session began, and then what the buffers hold is undefined."""
+        evicted or replaced since the session began, and then the buffers' content is undefined."""
         keys = _keys(keys)
         parts = self._zip_parts(keys, all_buffer_ptrs, all_sizes)
         client = self._usable()
@@ -471,10 +471,10 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         client = self._usable()
         return client.remove_all(b"", bool(force)) if client is not None else INVALID_PARAMETERS
 
-    # ---- memory: every address of this process is as good, but nothing is written past the end of what is registered
+    # ---- memory: every address of this process will do, but no call writes past the end of a registered buffer
 
     def register_buffer(self, buffer_ptr, size):
-        """Memory that this process cannot read, as of a graphics card, and what overlaps with a buffer that is registered, is refused."""
+        """Refuses memory that this process cannot read, as of a graphics card, and memory that overlaps with a registered buffer."""
         client = self._usable()
         good = client is not None and buffer_ptr and size > 0 and _store.is_there(buffer_ptr, size) and client.enter(buffer_ptr, size)
         return OK if good else INVALID_PARAMETERS

@@ -42,7 +42,7 @@ export_ref, import_ref = export_dataproto_ref, import_dataproto_ref
 
 
 class BundleStore(Protocol):
-    """What a store has to have, at least."""
+    """The calls that a store has to have, at least."""
 
     def put(self, key: str, value: Any, config: Any = None) -> int: ...
     def get(self, key: str) -> bytes: ...
@@ -52,7 +52,7 @@ class BundleStore(Protocol):
 
 @dataclasses.dataclass(frozen=True, init=False)
 class StructuredObjectPayload:
-    """What is to be stored: metadata, which is JSON, and named members."""
+    """An object to be stored: metadata, which is JSON, and named members."""
 
     metadata: Mapping[str, Any]
     buffers: Mapping[str, Any]
@@ -72,7 +72,7 @@ class StructuredObjectResult:
 
 @dataclasses.dataclass(frozen=True)
 class StructuredObjectReadSpec:
-    """What is to be read: all members of a reference, or those that were chosen, or parts of them."""
+    """A plan of a read: all members of a reference, or chosen ones, or parts of them."""
 
     ref: RemoteBundleRef | Mapping[str, Any]
     member_names: tuple[str, ...] | None = None
@@ -120,7 +120,7 @@ def _is_tensor(value):
 
 
 def _member(value, tensors):
-    """(what the metadata says of it, its runs of bytes, what keeps them). `tensors`: the store takes tensors as they are."""
+    """(its entry in the metadata, its runs of bytes, their owner). `tensors`: the store takes tensors as they are."""
     if isinstance(value, _Memory):
         layout = _Layout.of(ctypes.string_at(value.ptr, HEADER), value.size) if value.size >= HEADER else None
         if layout is None:
@@ -159,7 +159,7 @@ def _rows_of(wanted, total):
 
 
 def _ranges(rows, width, offset=0, to=0):
-    """Runs of rows, those that follow on each other as one."""
+    """Runs of rows; rows that follow on each other are one run."""
     runs = []
     for place, row in enumerate(rows):
         if runs and runs[-1][0] + runs[-1][2] == offset + row * width:
@@ -188,7 +188,7 @@ class MooncakeBundleTransfer:
         return self._bundles.put({}, runs, partition, chunk_bytes, _policy_of(policy, max_inflight_put), config, bytes(_flat(meta, "meta")))
 
     def remove_bundle(self, ref) -> None:
-        """All that belongs to it; nothing where it is gone. @raises RuntimeError for what could not be removed"""
+        """All that belongs to it; nothing where it is gone. @raises RuntimeError for objects that could not be removed"""
         self._bundles.remove(ref)
 
     # ---- structured objects
@@ -225,7 +225,7 @@ class MooncakeBundleTransfer:
         return self.materialize_into(spec, None)
 
     def materialize_into(self, spec, destinations) -> StructuredObjectResult:
-        """Reads what the spec says; members that `destinations` names into the arrays, or places, that it has for them."""
+        """Reads by the spec; members that `destinations` names into the arrays, or places, that it has for them."""
         if spec.member_names is not None and not spec.member_names:
             raise ValueError("no member is chosen")
         manifest = self._bundles.manifest(spec.ref)
@@ -240,7 +240,7 @@ class MooncakeBundleTransfer:
 
     @staticmethod
     def release_result(result) -> None:
-        """Nothing is to be given back: what was read lies in memory of its own."""
+        """Nothing is to be given back: results lie in memory of their own."""
 
     def _read(self, name, spec, field, wanted, into):
         how = {"bytes": self._read_bytes, "ndarray": self._read_array, "torch_tensor": self._read_tensor, "nested": self._read_nested}.get(field["encoding"])
@@ -339,7 +339,7 @@ class MooncakeBundleTransfer:
                         field_schemas=field_schemas)
 
     def append_dataproto_fields(self, ref, data, *, stage, overwrite=False, chunk_bytes=None, policy=None, field_schemas=None, config=None) -> MooncakeDataProtoRef:
-        """More fields for the same rows. The reference that was given stays as it is; with `overwrite` what it had in that stage is gone."""
+        """More fields for the same rows. The reference that was given stays as it is; with `overwrite` its fields of that stage are gone."""
         ref = resolved(ref)
         return self._put_stage(ref, data, ref.namespace, ref.partition, stage, chunk_bytes, policy, overwrite, field_schemas, config)
 
@@ -359,7 +359,7 @@ class MooncakeBundleTransfer:
             self.remove_bundle(stage_ref)
 
     def cleanup_dataproto_append(self, previous, appended) -> None:
-        """Removes what an append that nobody was told of has added; what was there before stays."""
+        """Removes the additions of an append that was not published; earlier fields stay."""
         previous, appended = resolved(previous), resolved(appended)
         for stage, stage_ref in appended.stage_refs.items():
             before = previous.stage_refs.get(stage)
@@ -440,7 +440,7 @@ class MooncakeBundleTransfer:
                                     {**kept, **encoded}, group)
 
     def _joined(self, before, made, partition, chunk_bytes, config):
-        """One manifest over the members of both; that of `before` stays, for who holds it."""
+        """One manifest over the members of both; that of `before` stays, for its holders."""
         try:
             old, new = self._bundles.manifest(before), self._bundles.manifest(made)
             about, more = self._bundles.meta(old), self._bundles.meta(new)
@@ -477,7 +477,7 @@ class MooncakeBundleTransfer:
         return found["batch"], found["non_tensor_batch"], meta_info
 
     def _read_rows(self, members, buffers, wanted):
-        """Rows of anything, each a run of its own: what is not wanted is not moved."""
+        """Rows of anything, each a run of its own: only wanted rows are moved."""
         spec = buffers[members["offsets"]]
         offsets = np.frombuffer(self._bundles.read(spec), np.int64)
         rows = range(len(offsets) - 1) if (chosen := _rows_of(wanted, len(offsets) - 1)) is None else chosen

@@ -13,7 +13,7 @@ def _for_each(values, keys):
 class TensorBatches(TensorCalls):
     @staticmethod
     def _each(call, keys, *lists, refused=INVALID_PARAMETERS):
-        if isinstance(keys, (str, bytes)):  # whose letters are keys, too
+        if isinstance(keys, (str, bytes)):  # its letters would be keys, too
             raise TypeError("keys is a list")
         if any(len(values) != len(keys) for values in lists):
             return [refused] * len(keys)

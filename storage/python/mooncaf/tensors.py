@@ -1,4 +1,4 @@
-"""Tensors in the store: a header that says what they are, then their elements; whole, or as shards of which any other number is read.
+"""Tensors in the store: a header with type, shape and division, then their elements; whole, or as shards of which any other number is read.
 
 A tensor is one of torch, an array of numpy, or a memoryview; what comes back is the first of these that the process has. The header is that
 of Mooncake Store 0.3.13: 304 bytes, little-endian.
@@ -45,7 +45,7 @@ class TensorParallelism:
 
 
 class ReadTarget:
-    """What is wanted: `as_stored` (the shard that was put under this parallelism), `shard` (that of any other), or `full`."""
+    """The tensor that a reader wants: `as_stored` (the shard that was put under this parallelism), `shard` (that of any other), or `full`."""
 
     def __init__(self) -> None:
         self.mode = "as_stored"
@@ -53,7 +53,7 @@ class ReadTarget:
 
 
 class _Layout:
-    """What a header says: number of the type, shape of the whole, which of how many shards along which dimension, and, where there are
+    """A header's content: number of the type, shape of the whole, which of how many shards along which dimension, and, where there are
     others than "tp", all axes as they were given."""
 
     def __init__(self, dtype, shape, rank=0, size=1, dim=0, axes=()):
@@ -138,7 +138,7 @@ def _runs(source, target):
 
 
 def _elements(tensor):
-    """(layout, buffer or (address, bytes), what keeps it alive) of a tensor; None for anything else."""
+    """(layout, buffer or (address, bytes), their owner) of a tensor; None for anything else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         name = str(tensor.dtype).removeprefix("torch.")
@@ -179,7 +179,7 @@ def _tensor_in(memory, layout):
 
 def _axes_of(parallelism):
     """(kind, rank, size, dimension or -1, number of expert or stage) of each axis, in the order in which they are given; none where there is no
-    parallelism; None for what contradicts itself, of which Mooncake Store says -600."""
+    parallelism; None for axes that contradict themselves, of which Mooncake Store says -600."""
     axes = []
     for axis in parallelism.axes if parallelism is not None else ():
         kind = _KINDS.index(axis.kind) if axis.kind in _KINDS else None
@@ -204,7 +204,7 @@ def _with_rank(axes, rank):
 
 
 def _axes_key(key, axes):
-    """As Mooncake Store names what has other axes than "tp"."""
+    """Mooncake Store's key of a tensor with other axes than "tp"."""
     tails = ("", "_sd{3}", "_eid{4}", "_sid{4}")
     return key + "".join(("__" + _KINDS[axis[0]] + "_{1}of{2}" + tails[axis[0]]).format(*axis) for axis in sorted(axes))
 
@@ -227,7 +227,7 @@ def _tensor_metadata_size():
 
 
 def _serialize_tensor(tensor):
-    """(header, address of the elements, their bytes, what keeps them where they are). ValueError for what is no tensor."""
+    """(header, address of the elements, their bytes, their owner). ValueError for anything but a tensor."""
     found = _elements(tensor)
     if found is None:
         raise ValueError("no tensor that the store has a header for")
@@ -239,7 +239,7 @@ def _serialize_tensor(tensor):
 
 
 def _deserialize_tensor(data):
-    """A tensor over a copy of header and elements. ValueError for what is none."""
+    """A tensor over a copy of header and elements. ValueError for other bytes."""
     memory = bytearray(data)
     layout = _Layout.of(memory, len(memory))
     if layout is None:
@@ -269,7 +269,7 @@ class TensorCalls:
         return self._put_shards([(key, found[0])], found, config, replace) if found else INVALID_PARAMETERS
 
     def _put_shards(self, shards, found, config, replace):
-        """Shards of a tensor that is there as a whole: what it is made of is gathered, not copied before."""
+        """Shards of a tensor that is there as a whole: the elements are gathered, not copied before."""
         whole, data, _ = found
         width = _TYPES[whole.dtype][1]
         base = data[0] if isinstance(data, tuple) else None
@@ -308,7 +308,7 @@ class TensorCalls:
             return INVALID_PARAMETERS
         return self._put_gathered([key], [[(buffer_ptr, HEADER + layout.data_bytes())]], config, replace)[0]
 
-    # ---- as shards: what one number of processes wrote, any other reads
+    # ---- as shards: tensors that one number of processes wrote, any other reads
 
     def put_tensor_with_tp(self, key, tensor, tp_rank=0, tp_size=1, split_dim=0):
         """Divides the whole tensor, and stores all shards."""
@@ -359,7 +359,7 @@ class TensorCalls:
         return self._put_shard_of(key, found, _tp_of(axes), config, replace)
 
     def _serialized(self, buffer_ptr, size):
-        """What `_elements` says of a tensor, of one whose header and elements lie there."""
+        """As `_elements`, of a tensor that lies in the buffer behind its header."""
         layout = _Layout.of(self._bytes_at(buffer_ptr, min(size, HEADER)), size)
         if layout is None:
             return None
@@ -405,7 +405,7 @@ class TensorCalls:
         return self._resharded(key, (0, 1, 0) if target.mode == "full" else axis, axis[2], into)
 
     def _get_of_axes(self, key, mode, axes, into):
-        """What was put with the same axes; the whole where "tp" is among them, and all its shards are there."""
+        """The tensor that was put with the same axes; the whole where "tp" is among them, and all its shards are there."""
         size = _tp_of(axes)[1]
         if mode != "full":
             name = _axes_key(key, axes)
@@ -477,7 +477,7 @@ class TensorCalls:
         return _tensor_in(memory, target)
 
     def _collect(self, keys, shards, target, start):
-        """Reads what `target` needs of each shard, and their headers, which must be of one tensor."""
+        """Reads the parts of each shard that `target` needs, and their headers, which must be of one tensor."""
         width, wanted = _TYPES[target.dtype][1], []
         heads = []
         for key, shard in zip(keys, shards):

@@ -1,4 +1,4 @@
-"""What the store's calls take and answer, beside keys and codes."""
+"""Arguments and answers of the store's calls, beside keys and codes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReplicateConfig:
         self.prefer_alloc_in_same_node = False
         self.data_type = ObjectDataType.UNKNOWN
         self.group_ids: list[str] | None = None
-        # One for each key: the key without which it is useless ("" for none), and what making it again costs, in any
+        # One for each key: the key without which it is useless ("" for none), and the cost of making it again, in any
         # unit that all writers of the store agree on (0: not known). For the directory's --eviction.
         self.parents: list[str] | None = None
         self.costs: list[float] | None = None
@@ -85,7 +85,7 @@ class ReplicateConfig:
         self.soft_pin_action = SoftPinAction.ENABLE if on else SoftPinAction.PRESERVE
 
     def __str__(self) -> str:
-        """As Mooncake prints it, without what it does not have."""
+        """As Mooncake prints it, without fields that are None."""
         shown = {"replica_num": self.replica_num, "nof_replica_num": self.nof_replica_num, "dfs_replica_num": self.dfs_replica_num,
                  "soft_pin_action": SoftPinAction(self.soft_pin_action).name,
                  "soft_pin_ttl_ms": "default" if self.soft_pin_ttl_ms is None else self.soft_pin_ttl_ms,
@@ -150,7 +150,7 @@ class ReplicaDescriptor:
 
 
 class QueryTaskResponse:
-    """What has become of a task."""
+    """The state of a task."""
 
     def __init__(self, id: tuple[int, int] = (0, 0), kind: int = 0, status: int = 0, created_ago_ms: int = 0, updated_ago_ms: int = 0,
                  assigned_client: tuple[int, int] = (0, 0), message: str = "") -> None:

@@ -24,7 +24,7 @@ from .types import ReplicateConfig
 
 __all__ = ["MooncafConnector"]
 
-_LOAD_SECONDS = 20  # of one step: what has not come by then is computed
+_LOAD_SECONDS = 20  # of one step: blocks that have not come by then are computed
 
 
 @dataclass
@@ -36,7 +36,7 @@ class _Blocks:
     ids: list[int] = field(default_factory=list)
 
     def add(self, hashes, ids, first, end):
-        """Of a request's blocks those from `first` on, before `end`."""
+        """A request's blocks from `first` on, before `end`."""
         self.hashes += hashes[first:end]
         self.before += ["", *hashes][first:end]
         self.ids += ids[first:end]
@@ -58,7 +58,7 @@ class _Layer:
         self.bytes = self.cache[0].numel() * self.cache.element_size()
 
     def take(self, ids):
-        """What these blocks hold, on the host: a row of bytes for each."""
+        """The content of these blocks, on the host: a row of bytes for each."""
         chosen = self.cache.index_select(0, torch.tensor(ids, device=self.cache.device)).contiguous().cpu()
         return chosen.view(len(ids), -1).view(torch.uint8)
 
@@ -202,7 +202,7 @@ class MooncafConnector(base.KVConnectorBase_V1):
         how = ReplicateConfig()
         how.parents = parents
         codes = self._store.batch_put_session_start(keys, [self._block_bytes] * len(keys), how)
-        self._begun = [code == 0 for code in codes]  # the others are there, or somebody writes them, or there is no room
+        self._begun = [code == 0 for code in codes]  # the others are there, or another writer has them, or there is no room
 
     def _write(self, layer, keys, rows):
         mine = [i for i, begun in enumerate(self._begun) if begun]
@@ -210,7 +210,7 @@ class MooncafConnector(base.KVConnectorBase_V1):
                                                        [[layer.offset]] * len(mine))
 
     def wait_for_save(self):
-        """Does not wait: what is to be saved has been copied already."""
+        """Does not wait: the blocks to be saved have been copied already."""
         if self._saves is not None:
             self._writer.submit(lambda keys: self._store.batch_put_session_end([k for k, begun in zip(keys, self._begun) if begun]), self._saves)
             self._saves = None
