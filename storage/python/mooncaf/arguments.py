@@ -62,12 +62,13 @@ _PORTS = range(12300, 14301)  # in which Mooncake's clients are found
 
 
 def claimed_port():
-    """(a socket that keeps it, the port): no other store of this host has it while the socket is open. (None, port) where all are taken."""
-    dice = random.SystemRandom()  # which children of one process do not share
+    """(a socket that keeps it, the port): no other store of this host has it while the socket is open. (None, port) where all are taken. The port is
+    a name: nothing listens there, and other programs may."""
+    dice = random.SystemRandom()  # children of one process must not draw alike
     for port in dice.sample(_PORTS, 20):
-        claim = socket.socket()
+        claim = socket.socket(socket.AF_UNIX)
         try:
-            claim.bind(("", port))
+            claim.bind(f"\0mooncaf-store-{port}")
             return claim, port
         except OSError:
             claim.close()

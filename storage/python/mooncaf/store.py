@@ -100,8 +100,8 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
             return INVALID_PARAMETERS
         name, claim = str(local_hostname), None
         if ":" not in name:
-            claim, port = _claimed_port()
-            name = f"{name}:{port}"
+            claim, own_port = _claimed_port()
+            name = f"{name}:{own_port}"
         ssd, self._why = None, ""
         if enable_ssd_offload:
             ssd_offload_path = ssd_offload_path or os.environ.get("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "")

@@ -106,9 +106,9 @@ class _Layout:
         if sharded and 1 <= count <= len(_KINDS):
             found = [_AXIS.unpack_from(header, _HEAD.size + i * _AXIS.size) for i in range(count)]
             axes = tuple((kind, *about) for kind, _, *about, _ in found)
-            rank, size, dim = next(((r, s, d) for kind, r, s, d, _ in axes if kind == _TP), (0, 1, 0))
+            rank, shards, dim = next(((r, s, d) for kind, r, s, d, _ in axes if kind == _TP), (0, 1, 0))
             only_tp = len(axes) == 1 and axes[0][0] == _TP
-            made = made.sharded(rank, size, dim, () if only_tp else axes) if size > 0 else None
+            made = made.sharded(rank, shards, dim, () if only_tp else axes) if shards > 0 else None
         if made is None or min(whole, default=0) < 0 or made.local() != here or made.data_bytes() != size or total < HEADER + size:
             return None
         return made
