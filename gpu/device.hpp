@@ -54,6 +54,11 @@ struct tensor {
   float* row(std::size_t i) const noexcept { return data + i * stride; }
 };
 
+/// `count` rows from row `begin` of the same memory.
+inline tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
+  return {t.row(begin), count, t.cols, t.stride};
+}
+
 /// Device memory for activations; freed with the object.
 class buffer {
  public:

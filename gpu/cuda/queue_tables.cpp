@@ -9,7 +9,7 @@ namespace mooncaf::cuda {
 
 namespace {
 
-std::uint32_t count_of(std::size_t n) { return static_cast<std::uint32_t>(n); }
+std::uint32_t narrowed(std::size_t n) { return static_cast<std::uint32_t>(n); }
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void kv_write_tables::put(stream& on, const kv_layout& layout, std::size_t rows,
     for (std::uint32_t i = 0; i < seq.q_tokens; ++i) {
       const auto position = seq.kv_tokens - seq.q_tokens + i;
       blocks_[seq.q_begin + i] = seq.blocks[position / layout.block_tokens].at;
-      offsets_[seq.q_begin + i] = count_of(position % layout.block_tokens * layout.row_bytes());
+      offsets_[seq.q_begin + i] = narrowed(position % layout.block_tokens * layout.row_bytes());
     }
   }
   p.blocks = device_blocks_.put(on, blocks_);
@@ -36,7 +36,7 @@ void attention_plan::make(std::span<const attention_seq> seqs, std::size_t rows,
   longest_ = 0;
   for (const auto& seq : seqs) {
     if (seq.q_tokens == 0) continue;
-    const attention_tile whole{seq.q_begin, seq.q_tokens, seq.kv_tokens, count_of(blocks_.size()), 0};
+    const attention_tile whole{seq.q_begin, seq.q_tokens, seq.kv_tokens, narrowed(blocks_.size()), 0};
     for (std::uint32_t row = 0; row < seq.q_tokens * group; row += tile_rows) {
       tiles_.push_back(whole);
       tiles_.back().first_row = row;
@@ -72,12 +72,12 @@ void choice_tables::put(stream& on, std::span<const token_choice> how, choose_pa
     c.greedy = h.greedy ? 1 : 0;
     c.per_degree = h.greedy ? 1 : 1 / h.limits.temperature;
     c.nats = nats_kept(h.limits.min_p);
-    c.top_k = count_of(static_cast<std::size_t>(std::max(h.limits.top_k, 0)));
+    c.top_k = narrowed(static_cast<std::size_t>(std::max(h.limits.top_k, 0)));
     c.top_p = h.limits.top_p;
-    c.first_edit = count_of(edits_.size());
-    c.edits = count_of(h.edits.size());
-    c.first_top = count_of(tops);
-    c.tops = count_of(h.top.size());
+    c.first_edit = narrowed(edits_.size());
+    c.edits = narrowed(h.edits.size());
+    c.first_top = narrowed(tops);
+    c.tops = narrowed(h.top.size());
     c.describe = h.describe ? 1 : 0;
     rows_.push_back(c);
     edits_.insert(edits_.end(), h.edits.begin(), h.edits.end());

@@ -20,7 +20,7 @@ json stop_sequence(const choice_text& c) {
 }
 
 /// Tokens that came from the cache are counted apart.
-json usage_json(const usage_counts& u) {
+json messages_usage(const usage_counts& u) {
   return {{"input_tokens", u.prompt_tokens - u.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", u.cached_tokens},
@@ -47,14 +47,14 @@ class messages_answer final : public answer_writer {
     for (const auto& call : c.calls)
       content.push_back(
           {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", input_of(call.arguments)}});
-    return text_of(message(std::move(content), stop_reason(c), stop_sequence(c), usage_json(usage)));
+    return text_of(message(std::move(content), stop_reason(c), stop_sequence(c), messages_usage(usage)));
   }
 
   std::string begin() override {
     return named_event(
         "message_start",
         {{"type", "message_start"},
-         {"message", message(json::array(), nullptr, nullptr, usage_json({prompt_tokens_, 0, 0, 0}))}});
+         {"message", message(json::array(), nullptr, nullptr, messages_usage({prompt_tokens_, 0, 0, 0}))}});
   }
 
   std::string piece(const choice_text& c) override {
@@ -86,7 +86,7 @@ class messages_answer final : public answer_writer {
                "message_delta",
                {{"type", "message_delta"},
                 {"delta", {{"stop_reason", stop_reason(last_)}, {"stop_sequence", stop_sequence(last_)}}},
-                {"usage", usage_json(usage)}}) +
+                {"usage", messages_usage(usage)}}) +
            named_event("message_stop", {{"type", "message_stop"}});
   }
 

@@ -106,7 +106,7 @@ class message_reader {
 };
 
 /// Tools and their choice as chats have them.
-void read_offered(body_reader& in, chat_request& out) {
+void read_message_tools(body_reader& in, chat_request& out) {
   json chat = json::object();
   if (const auto* tools = in.find("tools")) {
     if (!tools->is_array()) return in.complain("tools", "must be a list");
@@ -204,7 +204,7 @@ result<chat_request> parse_messages(std::string_view body, bool counts_only,
     out.continue_final_message = true;
     out.add_generation_prompt = false;
   }
-  read_offered(in, out);
+  read_message_tools(in, out);
   read_thinking(in, out);
   read_output(in, out);
   if (const auto problem = in.problem()) return fail(*problem);

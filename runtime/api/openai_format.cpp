@@ -13,7 +13,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string event(const json& value) { return "data: " + text_of(value) + "\n\n"; }
+std::string data_event(const json& value) { return "data: " + text_of(value) + "\n\n"; }
 
 json usage_json(const usage_counts& u) {
   json out = {{"prompt_tokens", u.prompt_tokens},
@@ -187,14 +187,14 @@ std::string format_chunk(const answer_head& head, const choice_text& c, bool usa
   put_prompt_logprobs(head.kind, c, out, choice);
   out["choices"] = json::array({std::move(choice)});
   if (usage_null) out["usage"] = nullptr;
-  return event(out);
+  return data_event(out);
 }
 
 std::string format_usage_chunk(const answer_head& head, const usage_counts& usage) {
   json out = head_json(head, head.kind == api_kind::chat ? "chat.completion.chunk" : "text_completion");
   out["choices"] = json::array();
   out["usage"] = usage_json(usage);
-  return event(out);
+  return data_event(out);
 }
 
 namespace {
@@ -250,7 +250,7 @@ api_error format_error(const error& cause, std::int64_t retry_after_s, std::stri
   return {classify(cause.code).status, text_of(error_json(cause, code)), retry_after_s};
 }
 
-std::string format_error_event(const error& cause) { return event(error_json(cause)); }
+std::string format_error_event(const error& cause) { return data_event(error_json(cause)); }
 
 namespace {
 

@@ -9,7 +9,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-json usage_json(const usage_counts& u) {
+json responses_usage(const usage_counts& u) {
   return {{"input_tokens", u.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", u.cached_tokens}}},
           {"output_tokens", u.completion_tokens},
@@ -110,7 +110,7 @@ class responses_answer final : public answer_writer {
     out["store"] = false;
     out["truncation"] = "disabled";
     for (const auto& [name, value] : echo_.items()) out[name] = value;
-    out["usage"] = status == "in_progress" ? json(nullptr) : usage_json(usage);
+    out["usage"] = status == "in_progress" ? json(nullptr) : responses_usage(usage);
     return out;
   }
 

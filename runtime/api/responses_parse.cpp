@@ -113,7 +113,7 @@ void read_input(body_reader& in, chat_request& out) {
 }
 
 /// Tools and their choice as chats have them: there a function is a member of its own.
-void read_offered(body_reader& in, chat_request& out) {
+void read_response_tools(body_reader& in, chat_request& out) {
   json chat = json::object();
   if (const auto* tools = in.find("tools")) {
     if (!tools->is_array()) return in.complain("tools", "must be a list");
@@ -195,7 +195,7 @@ result<response_request> parse_responses(std::string_view body, const generation
   in.number("max_output_tokens", out.sampling.max_tokens, 1, 1 << 30);
   out.max_tokens_given = in.find("max_output_tokens") != nullptr;
   read_input(in, out);
-  read_offered(in, out);
+  read_response_tools(in, out);
   read_text_form(in, out);
   read_include(in);
   if (const auto problem = in.problem()) return fail(*problem);

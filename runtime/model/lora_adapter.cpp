@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* config_file = "adapter_config.json";
+constexpr const char* adapter_config = "adapter_config.json";
 constexpr const char* weights_file = "adapter_model.safetensors";
 constexpr std::uint64_t rank_max = 1024;
 
@@ -74,7 +74,7 @@ class lora_reader {
       : device_(dev), config_(config), label_(name) {}
 
   result<std::shared_ptr<const lora_adapter>> run(const folder_reader& read) {
-    const auto text = read(config_file);
+    const auto text = read(adapter_config);
     if (!text) return fail(text.error());
     if (auto done = settings(text->text()); !done) return fail(std::move(done.error()));
     const auto bytes = read(weights_file);
@@ -99,7 +99,7 @@ class lora_reader {
   /// Reads adapter_config.json. Fields that change the arithmetic in other ways than rank and scale are
   /// refused.
   result<void> settings(std::string_view text) {
-    const auto label = label_ + "/" + config_file;
+    const auto label = label_ + "/" + adapter_config;
     const auto file = parse_json_object(text, label);
     if (!file) return fail(file.error());
     if (!is_offered(config_.arch)) return refuse("an adapter of a model of this family");

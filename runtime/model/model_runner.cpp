@@ -12,10 +12,6 @@ namespace mooncaf {
 
 namespace {
 
-tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
-  return {t.row(begin), count, t.cols, t.stride};
-}
-
 std::string item_name(std::size_t index) { return "batch item " + std::to_string(index); }
 
 void let_readers_go(std::span<const batch_item> items) {

@@ -12,10 +12,6 @@ namespace {
 /// Rows whose logits are shown one after the other are computed so many at a time.
 constexpr std::size_t show_tile = 16;
 
-tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
-  return {t.row(begin), count, t.cols, t.stride};
-}
-
 }  // namespace
 
 void model_runner::write_logits(std::span<const batch_item> items, std::span<float> logits) {

@@ -10,8 +10,6 @@ namespace mooncaf::hf_json {
 
 using nlohmann::json;
 
-inline constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, how pieces write a space
-
 inline std::string type_of(const json& part) {
   const auto found = part.is_object() ? part.find("type") : part.end();
   return part.is_object() && found != part.end() && found->is_string() ? found->get<std::string>() : "";

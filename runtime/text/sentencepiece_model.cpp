@@ -5,12 +5,11 @@
 #include <queue>
 
 #include "runtime/base/utf8.hpp"
+#include "runtime/text/text_steps.hpp"
 
 namespace mooncaf {
 
 namespace {
-
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, how pieces write a space
 
 /// "<0x0A>" to 10; -1 for anything else.
 int byte_of(std::string_view token) noexcept {

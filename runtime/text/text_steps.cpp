@@ -18,8 +18,6 @@ namespace mooncaf {
 
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
-
 bool is_white(char32_t c) noexcept { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
 
 std::string with_replaced(std::string_view text, std::string_view from, std::string_view to) {

@@ -13,6 +13,8 @@
 
 namespace mooncaf {
 
+inline constexpr std::string_view space_mark = "\xE2\x96\x81";  ///< U+2581, how pieces write a space
+
 enum class text_step_kind : std::uint8_t {
   charsmap,     ///< SentencePiece's compiled table of replacements (`Precompiled`); `from` holds its bytes.
   replace,      ///< Every `from` becomes `to`.

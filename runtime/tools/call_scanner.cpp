@@ -8,7 +8,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr int max_depth = 200;
+constexpr int scanned_depth_max = 200;
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -117,7 +117,7 @@ call_scanner::state call_scanner::in_value(char c) {
   }
   if (c == '"') quoted_ = true;
   if (c == '{' || c == '[') {
-    if (++depth_ > max_depth) return state::broken;
+    if (++depth_ > scanned_depth_max) return state::broken;
   }
   if ((c == '}' || c == ']') && --depth_ == 0) return end_value();
   return state::open;

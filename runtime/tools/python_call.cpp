@@ -4,14 +4,15 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/tools/held_text.hpp"
+
 namespace mooncaf {
 
 namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr int max_depth = 100;
-constexpr std::size_t longest_name = 200;
+constexpr int python_depth_max = 100;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -70,7 +71,7 @@ class literal_reader {
   }
 
   bool value(json& out, int depth) {
-    if (at_end() || depth > max_depth) return false;
+    if (at_end() || depth > python_depth_max) return false;
     const char c = text_[pos_];
     if (c == '"' || c == '\'') return string(out);
     if (c == '[') return list(out, ']', depth);
@@ -174,7 +175,7 @@ python_scanner::state python_scanner::take(char c) {
       return state::open;
     }
     const bool fits = is_letter(c) || (name_size_ > 0 && (is_digit(c) || c == '.' || c == '-'));
-    return fits && ++name_size_ < longest_name ? state::open : state::broken;
+    return fits && ++name_size_ < held_text::longest_name ? state::open : state::broken;
   }
   if (quote_ != 0) {
     if (escaped_) escaped_ = false;
@@ -183,7 +184,7 @@ python_scanner::state python_scanner::take(char c) {
     return state::open;
   }
   if (c == '"' || c == '\'') quote_ = c;
-  if ((c == '(' || c == '[' || c == '{') && ++depth_ > max_depth) return state::broken;
+  if ((c == '(' || c == '[' || c == '{') && ++depth_ > python_depth_max) return state::broken;
   if (c == ')' || c == ']' || c == '}') --depth_;
   return depth_ == 0 ? state::closed : state::open;
 }

@@ -66,7 +66,7 @@ MAY_INCLUDE = {
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],
     "runtime/loading": [BASE, "runtime/model", "runtime/text", "runtime/log", "runtime/sim", "gpu", "config",
                         "storage/mapped_file.hpp"],
-    "runtime/api": [BASE, "runtime/text", "runtime/grammar", "runtime/tools", "runtime/reasoning", "runtime/model",
+    "runtime/api": [BASE, "runtime/log", "runtime/text", "runtime/grammar", "runtime/tools", "runtime/reasoning", "runtime/model",
                     "runtime/sched/rate_limit.hpp",
                     "runtime/request/status.hpp", "runtime/request/status_fields.hpp", "config"],
     "actors/http": [BASE, "runtime/log"],

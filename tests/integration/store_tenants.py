@@ -133,7 +133,7 @@ def test_the_endpoint_takes_tenants_tokens():
             return answer.status, answer.read()
 
         red, blue = "the token of red, 0123456789", "the token of blue, 0123456789"
-        own = "the token of the door, 0123456789"
+        own = "the token of the endpoint, 0123456789"
         assert ask(red, "PUT", "/objects/k", b"red's")[0] == ask(blue, "PUT", "/objects/k", b"blue's")[0] == ask(own, "PUT", "/objects/k", b"ours")[0] == 201
         for path in ("/store/figures", "/metrics", "/segments", "/objects/k"):  # a missing token shows no more than a wrong one, on loopback, too
             assert [ask(who, "GET", path, at=at)[0] for who in ("", "a token that nobody gave out") for at in (port, alone)] == [401] * 4, path

@@ -10,7 +10,7 @@ namespace mooncaf::jinja {
 
 namespace {
 
-constexpr int max_depth = 500;               ///< of evaluation, macros included
+constexpr int call_depth_max = 500;          ///< of evaluation, macros included
 constexpr std::size_t max_output = 1 << 26;  ///< characters
 
 /// {% macro %} and {% call %}: what it says, and what is around it.
@@ -33,7 +33,7 @@ class macro_value final : public callable {
 
 struct deeper {
   explicit deeper(int& d) : depth(d) {
-    if (++depth > max_depth) throw template_error{"calls itself too deeply"};
+    if (++depth > call_depth_max) throw template_error{"calls itself too deeply"};
   }
   ~deeper() { --depth; }
   int& depth;

@@ -9,7 +9,7 @@ namespace mooncaf::jinja {
 
 namespace {
 
-using kind = token::kind;
+using token_kind = token::kind;
 
 bool is_blank(char c) { return c == ' ' || (c >= 9 && c <= 13); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -40,7 +40,7 @@ class lexer {
 
   std::vector<token> run() {
     while (at_ < text_.size()) read_data();
-    add(kind::end, {});
+    add(token_kind::end, {});
     return std::move(out_);
   }
 
@@ -49,7 +49,7 @@ class lexer {
     throw template_error{"line " + std::to_string(line_) + ": " + what};
   }
 
-  void add(kind what, std::string said) { out_.push_back({what, std::move(said), line_}); }
+  void add(token_kind what, std::string said) { out_.push_back({what, std::move(said), line_}); }
   bool here(std::string_view part) const { return std::string_view{text_}.substr(at_).starts_with(part); }
 
   void advance(std::size_t n) {
@@ -76,7 +76,7 @@ class lexer {
       if (whole && std::all_of(data.begin() + static_cast<std::ptrdiff_t>(line), data.end(), is_blank))
         data = data.substr(0, line);
     }
-    if (!data.empty()) add(kind::data, std::string{data});
+    if (!data.empty()) add(token_kind::data, std::string{data});
     advance(end - at_);
   }
 
@@ -97,7 +97,7 @@ class lexer {
     while (true) {
       tag = text_.find('{', tag);
       if (tag == std::string::npos || tag + 1 >= text_.size()) {
-        add(kind::data, text_.substr(at_));
+        add(token_kind::data, text_.substr(at_));
         return advance(text_.size() - at_);
       }
       const char next = text_[tag + 1];
@@ -111,7 +111,7 @@ class lexer {
     advance(2 + (sign != 0));
     if (opened == '#') return read_comment();
     if (opened == '%' && read_raw()) return;
-    add(opened == '%' ? kind::block_begin : kind::print_begin, {});
+    add(opened == '%' ? token_kind::block_begin : token_kind::print_begin, {});
     read_tag(opened == '%');
   }
 
@@ -157,7 +157,7 @@ class lexer {
       skip_space();
       if (at_ >= text_.size()) complain("a tag has no end");
       if (open.empty() && leave(is_block ? "%}" : "}}", is_block))
-        return add(is_block ? kind::block_end : kind::print_end, {});
+        return add(is_block ? token_kind::block_end : token_kind::print_end, {});
       const char c = text_[at_];
       if (begins_name(c)) {
         read_name();
@@ -174,7 +174,7 @@ class lexer {
   void read_name() {
     auto end = at_;
     while (end < text_.size() && (begins_name(text_[end]) || is_digit(text_[end]))) ++end;
-    add(kind::name, text_.substr(at_, end - at_));
+    add(token_kind::name, text_.substr(at_, end - at_));
     at_ = end;
   }
 
@@ -206,7 +206,7 @@ class lexer {
         whole = false;
       }
     }
-    add(whole ? kind::integer : kind::number, said);
+    add(whole ? token_kind::integer : token_kind::number, said);
     at_ = end;
   }
 
@@ -229,7 +229,7 @@ class lexer {
       }
     }
     advance(1);
-    add(kind::string, std::move(said));
+    add(token_kind::string, std::move(said));
   }
 
   /// As in Python's strings.
@@ -272,7 +272,7 @@ class lexer {
   void read_symbol(std::string& open) {
     for (const std::string_view two : {"//", "**", "==", "!=", ">=", "<="}) {
       if (!here(two)) continue;
-      add(kind::symbol, std::string{two});
+      add(token_kind::symbol, std::string{two});
       return advance(2);
     }
     const char c = text_[at_];
@@ -284,7 +284,7 @@ class lexer {
       if (open.empty() || open.back() != wanted) complain(std::string{"'"} + c + "' closes nothing");
       open.pop_back();
     }
-    add(kind::symbol, std::string(1, c));
+    add(token_kind::symbol, std::string(1, c));
     advance(1);
   }
 

@@ -10,10 +10,10 @@ namespace mooncaf::jinja {
 namespace {
 
 using json = nlohmann::ordered_json;
-constexpr int max_depth = 70;  ///< a little more than a request body may have
+constexpr int json_depth_max = 70;  ///< a little more than a request body may have
 
 value convert(heap& into, const json& from, int depth) {
-  if (depth > max_depth) throw template_error{"a value is nested too deeply"};
+  if (depth > json_depth_max) throw template_error{"a value is nested too deeply"};
   switch (from.type()) {
     case json::value_t::boolean:
       return value::of(from.get<bool>());

@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::size_t most_steps = 20'000'000;  ///< about a second
 constexpr std::size_t free_characters = 4;      ///< that cost no more than a step
-constexpr int max_depth = 100;                  ///< of nested lists, where they are walked
+constexpr int list_depth_max = 100;             ///< of nested lists, where they are walked
 
 void check_depth(int depth) {
-  if (depth > max_depth) throw template_error{"a value is nested too deeply"};
+  if (depth > list_depth_max) throw template_error{"a value is nested too deeply"};
 }
 
 /// Orders numbers, strings, and lists of them; unordered otherwise.

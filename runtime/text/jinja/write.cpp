@@ -10,7 +10,7 @@ namespace mooncaf::jinja {
 
 namespace {
 
-constexpr int max_depth = 100;
+constexpr int text_depth_max = 100;
 constexpr char hex_digits[] = "0123456789abcdef";
 
 void add(text& out, std::string_view ascii) {
@@ -123,7 +123,7 @@ std::string format_double(double v) {
 
 /// As Python's repr, because templates print lists and dicts, and models were trained on that text.
 text repr(const value& v, int depth) {
-  if (depth > max_depth) throw template_error{"a value is nested too deeply"};
+  if (depth > text_depth_max) throw template_error{"a value is nested too deeply"};
   text out;
   switch (v.what) {
     case kind::undefined:
@@ -173,7 +173,7 @@ text str(const value& v) {
 
 /// As Python's json.dumps writes it, separators and escapes included: tools reach models in this form.
 void write_json(const value& v, const json_style& style, text& out, int depth) {
-  if (depth > max_depth) throw template_error{"a value is nested too deeply"};
+  if (depth > text_depth_max) throw template_error{"a value is nested too deeply"};
   switch (v.what) {
     case kind::none:
       return add(out, "null");

@@ -77,7 +77,7 @@ def _programs(flags, binary, secret):
     if flags.enable_metric_reporting:
         near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         # The door asks everybody off this machine for a token.
-        yield [binary, "store", "door", "--directory", at(near, port), "--listen", at(_host(flags.metrics_host, ""), flags.metrics_port), *known]
+        yield [binary, "store", "http", "--directory", at(near, port), "--listen", at(_host(flags.metrics_host, ""), flags.metrics_port), *known]
 
 
 def main() -> int:
