@@ -221,6 +221,7 @@ def test_a_model_s_layers_come_and_go_one_by_one():
 
         assert out.split() == [hashlib.sha256(data[i * size:(i + 1) * size]).hexdigest() for i in range(layers)]
         assert store.get("kv") == b"another"
+        assert store.register_buffer(to, size) == 0
         codes = store.get_into_ranges([to], [["kv"]], [[[0, 5]]], [[[1, 3]]], [[[3, 2]]])
         assert codes == [[[3, 2]]] and back.raw[:3] == b"not" and back.raw[5:7] == b"th"
         assert store.batch_put_session_start(["left"], [1 << 20]) == [0] and world.json("stat")["reserved"] == 1

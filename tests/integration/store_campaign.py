@@ -168,7 +168,8 @@ class Run:
             return self.world.secret
         home = os.path.join(self.world.folder, f"home-{i}")
         if not os.path.exists(home):
-            os.chmod(self.world.folder, 0o711)
+            for folder in (self.world.folder, os.path.dirname(self.world.folder)):  # the script's own temporary directory
+                os.chmod(folder, 0o711)
             os.mkdir(home)
             shutil.copy(self.world.secret, os.path.join(home, "secret"))
             for path in (home, os.path.join(home, "secret")):

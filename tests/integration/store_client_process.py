@@ -47,6 +47,7 @@ class Client:
         while True:
             self.store = MooncakeDistributedStore()
             if self.store.setup(f"client{job['number']}", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", job["address"]) == 0:
+                assert self.store.register_buffer(self.at, len(self.memory)) == 0
                 return
             time.sleep(0.02)
 

@@ -115,7 +115,7 @@ def test_an_idle_client_s_first_call_is_answered_by_the_new_directory():
             finally:
                 store_world.HOST = before
             calls = {"get": lambda s: s.get("k") == b"v", "is_exist": lambda s: s.is_exist("k") == 1, "put": lambda s: s.put("put", b"w") == 0,
-                     "get_into_ranges": lambda s: s.get_batch(["k"]) == [b"v"], "remove": lambda s: s.remove("gone", True) == 0,
+                     "get_batch": lambda s: s.get_batch(["k"]) == [b"v"], "remove": lambda s: s.remove("gone", True) == 0,
                      "health_check": lambda s: s.health_check() == 0, "get_size": lambda s: s.get_size("k") == 1}
             idle = {name: world.client() for name in calls}
             for name, client in idle.items():
