@@ -22,7 +22,7 @@ class Flags:
             if not name.startswith("-") or name.strip("-") == "":
                 raise ValueError(f"{name} is no flag")
             name = name.lstrip("-").replace("-", "_")
-            if name.startswith("no") and name not in served and name not in known and not is_set:
+            if name.startswith("no") and name[2:] in {*served, *known} and name not in {*served, *known} and not is_set:
                 name, is_set, value = name[2:], "=", "false"
             if name not in served and name not in known:
                 raise ValueError(f"there is no flag --{name}")
