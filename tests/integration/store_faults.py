@@ -206,7 +206,7 @@ def test_who_mounts_waits_for_its_directory():
     with Cluster() as cluster:
         world = Store(cluster, segments=0)
         world.directory.kill9()
-        holder = world.start("early", "store", "mount", "--name", "early", "--size", "16MiB", "--directory", world.at,
+        holder = world.start("early", "store", "lend", "--name", "early", "--size", "16MiB", "--directory", world.at,
                              "--cluster-secret-file", world.secret)
         wait_until("it says that it tries again", lambda: "trying again" in holder.output(), 30)
         assert holder.alive()

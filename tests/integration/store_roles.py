@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The object store carried by the roles of a cluster: a conductor with the directory, cache nodes that mount to it."""
+"""The object store carried by the roles of a cluster: a conductor with the directory, cache nodes that mount memory in it."""
 import os
 import subprocess
 import sys
@@ -109,7 +109,7 @@ def test_a_conductor_without_a_model_says_where_its_directory_is():
         ready(alone)
         at = wait_until("the log has the address", lambda: [w for w in alone.output().split() if w.startswith("directory=")])
         world.at = at[0].removeprefix("directory=").strip('"')
-        wait_until("it mounts to itself", lambda: list(world.holders().values()) == [16 << 20])
+        wait_until("it mounts its own memory", lambda: list(world.holders().values()) == [16 << 20])
         world.run("put", "k", stdin=b"value")
         assert world.run("get", "k") == b"value"
 
