@@ -25,16 +25,22 @@ constexpr std::size_t bytes = 24 * MiB;
 /// This process as node 1 and a child as node 2, introduced to each other.
 template <class Path>
 struct two_processes {
-  static data_plane_options options() {
+  static data_plane_options options(bool patient) {
     auto o = plain_options(1);
     Path::configure(o);
-    o.peer_timeout = std::chrono::seconds(1);
-    o.close_timeout = std::chrono::milliseconds(300);
+    if (patient) {
+      o.peer_timeout = o.close_timeout = patience;
+    } else {
+      o.peer_timeout = std::chrono::seconds(1);
+      o.close_timeout = std::chrono::milliseconds(300);
+    }
     return o;
   }
   static std::string path() { return std::string{to_string(Path::path)}; }
 
-  two_processes() : here(options(), bytes), child(MOONCAF_TRANSPORT_PEER, 2, bytes, path()) {
+  /// @param patient  the peer lives, however long it is kept from running: no test of lost peers.
+  explicit two_processes(bool patient = false)
+      : here(options(patient), bytes), child(MOONCAF_TRANSPORT_PEER, 2, bytes, path()) {
     here.memory.fill(1);
     meet();
   }
@@ -65,7 +71,7 @@ struct two_processes {
 }  // namespace
 
 TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P, EVERY_PATH) {
-  two_processes<P> two;
+  two_processes<P> two{true};
   std::uint64_t at = 0;
   for (const std::uint64_t length : {1ull, 4096ull, 163840ull, 16777216ull}) {
     const auto done = run(*two.here.plane, two.write(length, at));
@@ -164,7 +170,7 @@ TEST_CASE_TEMPLATE("a killed peer that comes back under the same name is used ag
 #ifdef MOONCAF_TWO_PROCESSES_OF_RDMA
 TEST_CASE("a rail that goes down in the middle of transfers between two processes costs none of them") {
   const links_restored restore;
-  two_processes<rdma_path> two;
+  two_processes<rdma_path> two{true};
   const auto there_holds = [&](std::uint64_t at, std::span<const std::byte> what) {
     two.child.channel().order('C', at, std::uint64_t{what.size()});
     return two.child.channel().receive_text() == std::to_string(checksum64(what));
