@@ -10,7 +10,7 @@
 #include <memory>
 #include <system_error>
 
-#include "actors/cluster/tcp_socket.hpp"
+#include "actors/cluster/host_names.hpp"
 #include "actors/http/http_server.hpp"
 #include "actors/store/tenants_file.hpp"
 #include "config/device_name.hpp"

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "actors/cluster/tcp_socket.hpp"
+#include "actors/cluster/host_names.hpp"
 #include "actors/cluster/tls.hpp"
 #include "runtime/base/posix.hpp"
 #include "runtime/base/units.hpp"

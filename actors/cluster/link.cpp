@@ -11,7 +11,7 @@
 
 #include "actors/cluster/link_middleman.hpp"
 #include "actors/cluster/node_identity.hpp"
-#include "actors/cluster/tcp_socket.hpp"
+#include "actors/cluster/host_names.hpp"
 #include "actors/cluster/wire.hpp"
 #include "runtime/log/log.hpp"
 

@@ -1,4 +1,4 @@
-#include "actors/cluster/tcp_socket.hpp"
+#include "actors/cluster/host_names.hpp"
 
 #include <arpa/inet.h>
 #include <netdb.h>
