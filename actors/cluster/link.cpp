@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "actors/cluster/host_names.hpp"
 #include "actors/cluster/link_middleman.hpp"
 #include "actors/cluster/node_identity.hpp"
-#include "actors/cluster/host_names.hpp"
 #include "actors/cluster/wire.hpp"
 #include "runtime/log/log.hpp"
 

@@ -202,7 +202,7 @@ value batch(in_t in, const value& of, const arguments& given) {
   return keep(in, std::move(out));
 }
 
-constexpr named_function<filter_function> table[] = {
+constexpr named_function<filter_function> list_table[] = {
     {"first", first},
     {"last", last},
     {"join", join},
@@ -230,6 +230,6 @@ constexpr named_function<filter_function> table[] = {
 
 }  // namespace
 
-std::span<const named_function<filter_function>> list_filters() noexcept { return table; }
+std::span<const named_function<filter_function>> list_filters() noexcept { return list_table; }
 
 }  // namespace mooncaf::jinja

@@ -179,7 +179,7 @@ value or_else(in_t in, const value& of, const arguments& given) {
   return !missing ? of : otherwise ? *otherwise : in.memory().keep({});
 }
 
-constexpr named_function<filter_function> table[] = {
+constexpr named_function<filter_function> text_table[] = {
     {"upper", method<upper_name>},
     {"lower", method<lower_name>},
     {"capitalize", method<capitalize_name>},
@@ -208,7 +208,7 @@ constexpr named_function<filter_function> table[] = {
 
 }  // namespace
 
-std::span<const named_function<filter_function>> text_filters() noexcept { return table; }
+std::span<const named_function<filter_function>> text_filters() noexcept { return text_table; }
 
 value escaped(interpreter& in, text_view of) {
   text out;

@@ -223,7 +223,7 @@ value format(interpreter& in, const value& of, const arguments& given) {
   return in.memory().keep(std::move(out));
 }
 
-constexpr named_function<method_function> table[] = {
+constexpr named_function<method_function> method_table[] = {
     {"strip", stripped<true, true>},
     {"lstrip", stripped<true, false>},
     {"rstrip", stripped<false, true>},
@@ -267,6 +267,6 @@ constexpr named_function<method_function> table[] = {
 
 }  // namespace
 
-std::span<const named_function<method_function>> text_methods() noexcept { return table; }
+std::span<const named_function<method_function>> text_methods() noexcept { return method_table; }
 
 }  // namespace mooncaf::jinja
