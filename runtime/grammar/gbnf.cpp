@@ -12,7 +12,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr char32_t last_char = 0x10FFFF;
+constexpr char32_t unicode_last = 0x10FFFF;
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -144,7 +144,7 @@ class parser {
     if (done() || c == '|' || c == ')' || c == '\n' || c == '\r') return std::nullopt;
     if (c == '"') return literal();
     if (c == '[') return char_class();
-    if (take(".")) return chars({{0, last_char}});
+    if (take(".")) return chars({{0, unicode_last}});
     if (take("(")) {
       skip_space(true);
       const auto inner = alternatives(depth + 1);
@@ -221,7 +221,7 @@ class parser {
       }
       value = value * 16 + static_cast<char32_t>(digit);
     }
-    if (value > last_char || (value >= 0xD800 && value <= 0xDFFF)) complain("this is no character");
+    if (value > unicode_last || (value >= 0xD800 && value <= 0xDFFF)) complain("this is no character");
     return value;
   }
 
@@ -360,8 +360,8 @@ std::vector<char_range> normalised(std::vector<char_range> ranges) {
   for (const auto& [low, high] : ranges) {
     // Around the surrogates, which are no characters.
     if (low < 0xD800) cut.emplace_back(low, std::min<char32_t>(high, 0xD7FF));
-    if (high > 0xDFFF && low <= last_char)
-      cut.emplace_back(std::max<char32_t>(low, 0xE000), std::min(high, last_char));
+    if (high > 0xDFFF && low <= unicode_last)
+      cut.emplace_back(std::max<char32_t>(low, 0xE000), std::min(high, unicode_last));
   }
   std::ranges::sort(cut);
   std::vector<char_range> out;
@@ -382,7 +382,7 @@ std::vector<char_range> complement_of(const std::vector<char_range>& ranges) {
     if (low > from) out.emplace_back(from, low - 1);
     from = high + 1;
   }
-  if (from <= last_char) out.emplace_back(from, last_char);
+  if (from <= unicode_last) out.emplace_back(from, unicode_last);
   return normalised(std::move(out));
 }
 

@@ -14,11 +14,11 @@ constexpr auto on_the_way = std::chrono::seconds(10);
 constexpr std::size_t most_in_one = 128;
 
 /// What is left of a heat after this time.
-double fading(duration age) { return std::exp2(-to_seconds(std::max(age, duration{})) / half_life); }
+double kept_share(duration age) { return std::exp2(-to_seconds(std::max(age, duration{})) / half_life); }
 
 }  // namespace
 
-double hot_blocks::faded(const entry& e, time_point now) { return e.heat * fading(now - e.at); }
+double hot_blocks::faded(const entry& e, time_point now) { return e.heat * kept_share(now - e.at); }
 
 const hot_blocks::entry* hot_blocks::find(const block_key& key) const {
   const auto at = places_.find(key, [&](std::uint32_t i) -> const block_key& { return blocks_[i].key; });
@@ -34,7 +34,7 @@ void hot_blocks::used(std::span<const block_key> keys, time_point now) {
   }
   // Blocks of one prompt were mostly used together the last time, too.
   time_point last{};
-  double left = fading(now - last);
+  double left = kept_share(now - last);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto place = places_.find_or_insert(
         keys[i], [&](std::uint32_t at) -> const block_key& { return blocks_[at].key; },
@@ -43,7 +43,7 @@ void hot_blocks::used(std::span<const block_key> keys, time_point now) {
           return static_cast<std::uint32_t>(blocks_.size() - 1);
         });
     auto& e = blocks_[place];
-    if (e.heat > 0 && e.at != last) left = fading(now - (last = e.at));
+    if (e.heat > 0 && e.at != last) left = kept_share(now - (last = e.at));
     e.heat = e.heat > 0 ? e.heat * left + 1 : 1;
     e.at = now;
     e.parent = i == 0 ? block_key{} : keys[i - 1];
@@ -58,9 +58,9 @@ void hot_blocks::forget_the_coldest(time_point now) {
   std::vector<double> heats;
   heats.reserve(blocks_.size());
   time_point last{};
-  double left = fading(now - last);
+  double left = kept_share(now - last);
   for (const auto& e : blocks_) {
-    if (e.at != last) left = fading(now - (last = e.at));
+    if (e.at != last) left = kept_share(now - (last = e.at));
     heats.push_back(e.heat * left);
   }
   auto sorted = heats;
