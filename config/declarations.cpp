@@ -112,6 +112,7 @@ void add_cluster(table& t) {
       {{"disaggregated", serving_mode::disaggregated}, {"coupled", serving_mode::coupled}}));
 }
 
+/// A model's memory and its device are options of one section, since sizes of one follow from the other.
 void add_model(table& t) {
   const auto m = &options::model;
   const std::string s = "model", who = "prefill, decode, cache, gateway", compute = "prefill, decode";
@@ -190,6 +191,8 @@ void add_model(table& t) {
       s, at(m, &model_options::copy_engines), 1u, 16u, "engines"));
 }
 
+/// Prefill and decode stand together: what one is told of chunks and transfers only works if the other is
+/// told, too.
 void add_workers(table& t) {
   const auto p = &options::prefill;
   const auto d = &options::decode;
@@ -263,6 +266,7 @@ void add_cache(table& t) {
                    at(c, &cache_options::lease_ttl), 100ms, 1h));
 }
 
+/// Read by the conductor alone, so that all nodes follow one policy, whatever their own files say.
 void add_scheduler(table& t) {
   const auto c = &options::scheduler;
   const std::string s = "scheduler", who = "conductor";
@@ -294,12 +298,11 @@ void add_scheduler(table& t) {
                    s, at(c, &scheduler_options::predicted_decode), 1ms, 24h));
   t.push_back(integer({"seed", "seed", "Seed of the random policy and of the choice between equals", who}, s,
                       at(c, &scheduler_options::seed), std::uint64_t{0}, ~std::uint64_t{0}, ""));
-  t.push_back(
-      text({"journal", "journal",
-            "File that gets everything the conductor is told and decides, for mooncaf replay; an older "
-            "one becomes FILE.old; empty: none",
-            who},
-           s, at(c, &scheduler_options::journal), "FILE"));
+  t.push_back(text({"journal", "journal",
+                    "File that gets everything the conductor is told and decides, for mooncaf replay; older "
+                    "ones become FILE.1 (the latest) to FILE.9; empty: none",
+                    who},
+                   s, at(c, &scheduler_options::journal), "FILE"));
   t.push_back(
       size({"journal-limit", "journal_limit", "The journal ends, aloud, before it would be larger", who}, s,
            at(c, &scheduler_options::journal_limit), 64 * KiB, 16'384 * GiB));
@@ -333,6 +336,7 @@ void add_transport(table& t) {
                    at(c, &transport_options::checksums)));
 }
 
+/// A section of its own, as most hosts have no such NIC and need to read none of it.
 void add_rdma(table& t) {
   const auto c = &options::rdma;
   const std::string s = "rdma";
@@ -376,6 +380,7 @@ void add_rdma(table& t) {
            s, at(c, &rdma_config::topology), "TABLE"));
 }
 
+/// What clients can reach: every limit has bounds, so that a slip of the pen opens nothing.
 void add_gateway(table& t) {
   const auto c = &options::gateway;
   const std::string s = "gateway", who = "gateway";

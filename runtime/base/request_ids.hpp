@@ -7,17 +7,24 @@
 
 namespace mooncaf {
 
-/// Who issues ids in a process. Both may live in one.
+/// The parts of a process that issue ids. A process may have both.
 enum class request_issuer : std::uint8_t {
   gateway = 0,      ///< for clients
   pool_keeper = 1,  ///< for copies that it makes
 };
 
+/// An id has 57 bits at most: seven are left for which try at the request this is.
+inline constexpr unsigned attempt_bits = 7;
+
+/// Of which request an id is that names one try at it (`attempt_id::owner`).
+constexpr request_id request_of_try(request_id one_try) noexcept {
+  return request_id{one_try.value >> attempt_bits};
+}
+
 /// Counts up the ids of one issuer of one node.
 ///
 ///   bit 56   issuer      bits 32–55   node (24 bits of its random id)      bits 0–31   count, from 1
 ///
-/// 57 bits leave the 7 that `attempt_id` needs to make owners of them.
 /// @thread  not synchronised
 class request_ids {
  public:

@@ -28,11 +28,12 @@ member_status introduction_of(const member_card& node) {
 }  // namespace
 
 cluster_core::cluster_core(const conductor_options& core, admission_queue_options queue,
-                           journal::sink journal)
-    : scheduler_(core),
-      questions_(scheduler_, queue,
-                 [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }) {
-  if (journal) scheduler_.record_to(std::move(journal));
+                               journal::sink journal)
+    : scheduler_(journal_, core),
+      queue_(journal_, scheduler_, queue),
+      questions_(scheduler_, queue_,
+            [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }) {
+  if (journal) journal_.begin(scheduler_.options(), queue, std::move(journal));
 }
 
 std::vector<conductor_action> cluster_core::take_actions() {
@@ -117,13 +118,7 @@ void cluster_core::learn_prices(const node_report& message) {
 // ---- requests ----
 
 void cluster_core::ask(const schedule_job& job, schedule_core::ticket asked, time_point now) {
-  if (!job.gateway || members_.contains(job.gateway)) return questions_.ask(job, asked, now);
-  // Nobody would ever give back what it is charged for.
-  placement_msg refused;
-  refused.id = job.id;
-  refused.rejection = {ec::unavailable, "the gateway is no member of the cluster at present"};
-  refused.retry_after_ns = duration{std::chrono::seconds(1)}.count();
-  actions_.emplace_back(answer_question{asked, std::move(refused)});
+  questions_.ask(job, asked, now);
 }
 
 void cluster_core::event(const request_event& e, time_point now) {
@@ -156,7 +151,8 @@ void cluster_core::over(const request_event& e, time_point now) {
     case request_stage::refused:
       ++totals_.rejected_at_decode;
       totals_.wasted_prefill_tokens += e.wasted_tokens;
-      [[fallthrough]];
+      ++totals_.failed;
+      return scheduler_.refused_at_decode(id, now);
     default:
       ++totals_.failed;
       return scheduler_.failed(id, now);
@@ -243,17 +239,16 @@ void cluster_core::tick(time_point now) {
   for (const auto id : expired.requests) actions_.emplace_back(charge_expired{id});
   copy_hot_blocks(now);
   questions_.tick(now);
-  scheduler_.flush_journal();
+  journal_.flush();
 }
 
 cluster_status cluster_core::status(time_point now) const {
   cluster_status out;
   out.index = {scheduler_.index().size(), scheduler_.index().memory_bytes(), gaps_};
   const auto& counts = scheduler_.counts();
-  const auto& queue = questions_.queue();
   out.counters = totals_;
   out.counters.placed = counts.placed;
-  out.counters.rejected_queue_full = queue.refused();
+  out.counters.rejected_queue_full = queue_.refused();
   out.counters.rejected_ttft = counts.rejected_ttft;
   out.counters.rejected_tbt = counts.rejected_tbt;
   out.counters.rejected_memory = counts.rejected_memory;
@@ -261,7 +256,7 @@ cluster_status cluster_core::status(time_point now) const {
   out.counters.fetches = counts.fetches;
   out.counters.hot_copies = counts.hot_copies;
   out.counters.charged_requests = scheduler_.charged_requests();
-  out.queue = {queue.size(), queue.options().max_queued};
+  out.queue = {queue_.size(), queue_.options().max_queued};
   out.members = board_.members(now);
   for (auto& m : out.members) {
     if (const auto index = scheduler_.cluster().index_of(m.id))
@@ -276,7 +271,7 @@ cluster_status cluster_core::status(time_point now) const {
 void cluster_core::close() {
   members_.clear();
   questions_.close();
-  scheduler_.flush_journal();
+  journal_.close();
 }
 
 }  // namespace mooncaf

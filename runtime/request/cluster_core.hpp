@@ -89,6 +89,7 @@ class cluster_core {
 
   const conductor_core& scheduler() const noexcept { return scheduler_; }
   const schedule_core& questions() const noexcept { return questions_; }
+  const admission_queue& queue() const noexcept { return queue_; }
   /// The cluster for people; the model's name and the conductor's uptime are for the caller to add.
   cluster_status status(time_point now) const;
 
@@ -110,7 +111,9 @@ class cluster_core {
   void offer(const block_event_batch& batch);
   void copy_hot_blocks(time_point now);
 
+  journal::recorder journal_;
   recorded_core scheduler_;
+  recorded_queue queue_;
   schedule_core questions_;
   std::unordered_map<node_id, member> members_;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave

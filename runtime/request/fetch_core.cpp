@@ -93,7 +93,7 @@ void fetch_core::begin(work& w, remote_blocks held, time_point now) {
   // where other nodes may deliver some.
   const bool all_at_once = w.by_layers && w.plan.beside.empty();
   const auto pieces = pieces_of(w);
-  w.pieces = piece_book{pieces, all_at_once ? std::max(1u, pieces) : options_.at_once};
+  w.pieces = piece_book{pieces, all_at_once ? std::max(1u, pieces) : options_.pieces.at_once};
   auto others = std::exchange(w.held, {});
   add_sender(w, w.plan.source, w.wanted);
   for (auto& [node, there] : others) add_sender(w, node, std::move(there));
@@ -106,8 +106,7 @@ std::uint32_t fetch_core::layers_at_once() const {
   const auto& layout = options_.layout;
   // Where a page has its layers token by token, they come together.
   if (layout.pages == page_order::page_first) return layout.n_layers;
-  const auto fast = std::max<std::size_t>(1, options_.full_speed / layout.layer_bytes());
-  return static_cast<std::uint32_t>(std::min<std::size_t>(fast, layout.n_layers));
+  return options_.pieces.layers_at_once(layout.n_layers, layout.layer_bytes());
 }
 
 std::uint32_t fetch_core::pieces_of(const work& w) const {
@@ -115,13 +114,13 @@ std::uint32_t fetch_core::pieces_of(const work& w) const {
   const auto blocks = static_cast<std::uint32_t>(w.wanted.blocks.size());
   if (blocks == 0) return 0;
   return w.by_layers ? in_steps(options_.layout.n_layers, layers_at_once())
-                     : in_steps(blocks, options_.run_blocks);
+                     : in_steps(blocks, options_.pieces.run_blocks);
 }
 
 void fetch_core::add_sender(work& w, node_id node, remote_blocks held) {
   keep_equal(held, w.wanted);
   const bool has_all = held.blocks.size() == w.wanted.blocks.size();
-  const auto runs = static_cast<std::uint32_t>(held.blocks.size()) / options_.run_blocks;
+  const auto runs = static_cast<std::uint32_t>(held.blocks.size()) / options_.pieces.run_blocks;
   const auto some = w.by_layers ? 0 : runs;  // a piece of layers is of all blocks
   w.pieces.add_sender(node, has_all ? pieces_of(w) : some);
   w.held[node] = std::move(held);
@@ -158,8 +157,8 @@ void fetch_core::read(work& w, const piece_book::share& share) {
     out.at = std::uint64_t{out.first_layer} * layout.layer_bytes();
     out.length = std::uint64_t{out.layers} * layout.layer_bytes();
   } else {
-    first = share.piece * options_.run_blocks;
-    last = std::min(blocks, first + options_.run_blocks);
+    first = share.piece * options_.pieces.run_blocks;
+    last = std::min(blocks, first + options_.pieces.run_blocks);
     out.length = layout.block_bytes();
   }
   const bool whole = !w.by_layers && layout.pieces().count == 1;
@@ -207,7 +206,7 @@ void fetch_core::finish(work& w) {
   if (w.by_layers) {
     if (!w.pieces.complete()) blocks.clear();
   } else {
-    blocks.resize(std::min<std::size_t>(blocks.size(), std::size_t{leading} * options_.run_blocks));
+    blocks.resize(std::min<std::size_t>(blocks.size(), std::size_t{leading} * options_.pieces.run_blocks));
   }
   if (blocks.empty()) {
     // Layers that do not come are a miss, and the worker computes; so is a fetch that was stopped.

@@ -26,7 +26,7 @@
 
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/request/messages.hpp"
-#include "runtime/request/piece_book.hpp"
+#include "runtime/sched/piece_book.hpp"
 
 namespace mooncaf {
 
@@ -96,14 +96,7 @@ using fetch_actions = std::vector<
 
 struct fetch_options {
   kv_layout layout;  ///< of the host's blocks, here and at every sender
-  /// Blocks of a run: enough to fill a link, few enough that a fetch that is stopped wasted little. HiCache
-  /// has 128 pages of 64 tokens.
-  std::uint32_t run_blocks = 32;
-  /// Pieces of one sender at once: one is on the link while the next one is asked for.
-  std::uint32_t at_once = 2;
-  /// A piece has as many layers as make slices that paths move at full speed (tests/bench/README.md), and no
-  /// more, since computing waits for the first.
-  std::size_t full_speed = 160 * KiB;
+  piece_options pieces;
   /// Time until so many bytes of a node are here. Empty: never too long.
   std::function<duration(node_id source, std::uint64_t bytes, time_point now)> link;
 };

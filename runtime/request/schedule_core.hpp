@@ -31,9 +31,9 @@ class schedule_core {
   /// Called for every placement, before it is told.
   using placed_fn = std::function<void(const schedule_job&, const placement_msg&)>;
 
-  /// @param core  outlives this.
-  schedule_core(conductor_core& core, admission_queue_options options, placed_fn placed)
-      : core_(core), queue_(core, options), placed_(std::move(placed)) {}
+  /// @param core, queue  outlive the core.
+  schedule_core(conductor_core& core, admission_queue& queue, placed_fn placed)
+      : core_(core), queue_(queue), placed_(std::move(placed)) {}
 
   /// The answers that the calls so far led to; each is given once.
   answers take_answers() { return std::exchange(answers_, {}); }
@@ -51,7 +51,6 @@ class schedule_core {
   /// No question is answered after it.
   void close();
 
-  const admission_queue& queue() const noexcept { return queue_; }
   /// Questions that wait for an answer, or whose askers are to ask again.
   std::size_t askers() const noexcept { return askers_.size(); }
   /// Under which an attempt is charged: a late word about an old try cannot release a new one.
@@ -70,7 +69,7 @@ class schedule_core {
   placement_msg message_of(const asker& who, const decision& d) const;
 
   conductor_core& core_;
-  admission_queue queue_;
+  admission_queue& queue_;
   placed_fn placed_;
   std::unordered_map<request_id, asker> askers_;
   std::vector<decision> decided_;

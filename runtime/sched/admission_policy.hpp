@@ -13,8 +13,8 @@ namespace mooncaf {
 enum class admission_policy : std::uint8_t {
   none,           ///< never
   baseline,       ///< prefill load now; decode load is checked by the decode worker after prefill
-  early,          ///< both loads now, before prefill; whoever is placed counts as decoding at once
-  early_running,  ///< … whoever decodes counts: early rejection as published, a prefill too late
+  early,          ///< both loads now, before prefill; what is placed counts as decoding at once
+  early_running,  ///< … only what decodes counts: early rejection as published, a prefill too late
   predictive,     ///< prefill load now, decode load as it will be when this prefill ends
   per_request,    ///< … from how long answers to prompts of each length have taken, request by request
   priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)

@@ -1,7 +1,7 @@
 #include "runtime/sched/admission_queue.hpp"
 
+#include <algorithm>
 #include <string>
-#include <tuple>
 
 namespace mooncaf {
 
@@ -13,6 +13,12 @@ schedule_request admission_queue::waiting::view() const {
 }
 
 void admission_queue::submit(const schedule_request& request, time_point now, std::vector<decision>& out) {
+  if (request.gateway && !core_.cluster().has_node(request.gateway)) {
+    out.push_back({request.id, tl::unexpected(rejection{
+                                   {ec::unavailable, "the gateway is no member of the cluster at present"},
+                                   std::chrono::seconds(1)})});
+    return;
+  }
   if (core_.options().admission != admission_policy::queue) {
     out.push_back({request.id, core_.schedule(request, now)});
     return;
@@ -20,7 +26,7 @@ void admission_queue::submit(const schedule_request& request, time_point now, st
   if (!waits(request.id)) {
     enqueue(request, request.arrival == time_point{} ? now : request.arrival);
   }
-  advance(now, out);
+  admission_queue::advance(now, out);
   if (size() > options_.max_queued) refuse_last(now, out);
 }
 
@@ -34,14 +40,14 @@ void admission_queue::enqueue(const schedule_request& request, time_point arriva
 }
 
 void admission_queue::advance(time_point now, std::vector<decision>& out) {
-  while (size() > 0 && core_.has_room(now)) {
+  while (size() > 0 && core_.room_at(now).both()) {
     auto& first = *first_line(now);
     const auto& next = first.begin()->second;
     auto outcome = core_.schedule(next.view(), now);
     if (!outcome && outcome.error().stage == reject_stage::queue) return;
     if (outcome) places_.left(now);
     const auto id = next.what.id;
-    withdraw(id);
+    admission_queue::withdraw(id);
     out.push_back({id, std::move(outcome)});
   }
 }
@@ -58,30 +64,29 @@ bool admission_queue::withdraw(request_id id) {
 }
 
 admission_queue::line* admission_queue::first_line(time_point now) {
-  const auto key = [&](auto& l) {
-    return std::tuple{class_of(l.first, l.second.begin()->first, now), l.second.begin()->first};
-  };
-  auto best = lines_.begin();
-  for (auto l = std::next(best); l != lines_.end(); ++l) {
-    if (key(*l) < key(*best)) best = l;
-  }
-  return &best->second;
+  return &std::ranges::min_element(lines_, {}, [&](const auto& l) {
+            return rank_of(l.first, l.second.begin()->first, now);
+          })->second;
 }
 
 admission_queue::line* admission_queue::last_line(time_point now) {
-  const auto key = [&](auto& l) {
-    return std::tuple{class_of(l.first, l.second.rbegin()->first, now), l.second.rbegin()->first};
-  };
-  auto worst = lines_.begin();
-  for (auto l = std::next(worst); l != lines_.end(); ++l) {
-    if (key(*worst) < key(*l)) worst = l;
-  }
-  return &worst->second;
+  return &std::ranges::max_element(lines_, {}, [&](const auto& l) {
+            return rank_of(l.first, l.second.rbegin()->first, now);
+          })->second;
+}
+
+std::size_t admission_queue::before(request_id id, time_point now) const {
+  const auto own = where_.find(id);
+  if (own == where_.end()) return 0;
+  const auto mine = rank_of(own->second.first, own->second.second, now);
+  return static_cast<std::size_t>(std::ranges::count_if(where_, [&](const auto& other) {
+    return rank_of(other.second.first, other.second.second, now) < mine;
+  }));
 }
 
 void admission_queue::refuse_last(time_point now, std::vector<decision>& out) {
   const auto id = last_line(now)->rbegin()->second.what.id;
-  withdraw(id);
+  admission_queue::withdraw(id);
   ++refused_;
   rejection full{{ec::overloaded, "the queue is full: " + std::to_string(options_.max_queued) +
                                       " requests that are more urgent wait (max-queued)"},

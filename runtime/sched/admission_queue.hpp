@@ -1,10 +1,10 @@
 #pragma once
-// Who waits for a place, and in what order they get one: admission `queue`.
+// Requests that wait for a place, and the order in which they get one: admission `queue`.
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,11 +26,12 @@ struct decision {
   tl::expected<placement, rejection> outcome;
 };
 
-/// The only way to `conductor_core::schedule`, live and simulated. Under admission `queue` a request is
-/// placed while instances have room for it (`conductor_core::has_room`), and waits here otherwise; under any
-/// other admission it is placed or refused at once.
+/// The only way to `conductor_core::schedule`, live and simulated. A request of a gateway that is no member
+/// is refused, since no gateway would give back what the request is charged. Under admission `queue` a
+/// request is placed while instances have room for it (`conductor_core::room_at`), and waits here otherwise;
+/// under any other admission it is placed or refused at once.
 ///
-///   submit ──► room, and nobody before it: placed
+///   submit ──► room, and no request before it: placed
 ///          └─► waiting ── advance: room ──► placed        withdraw ──► (nothing)
 ///                 └── the queue is full, and it is the last in order ──► refused
 ///
@@ -41,17 +42,25 @@ class admission_queue {
  public:
   /// @param core  outlives the queue.
   admission_queue(conductor_core& core, admission_queue_options options) : core_(core), options_(options) {}
+  virtual ~admission_queue() = default;
+  admission_queue(const admission_queue&) = delete;
+  admission_queue& operator=(const admission_queue&) = delete;
+
+  // What is virtual changes the queue; `recorded_queue` writes it down (runtime/sched/journal).
 
   /// Appends to `out` what is decided by now: about this request unless it waits, and perhaps about others. A
   /// request that waits already keeps its place and is decided about by `advance`.
-  void submit(const schedule_request& request, time_point now, std::vector<decision>& out);
-  /// Places those for whom there is room by now. To be called after whatever may have made some.
-  void advance(time_point now, std::vector<decision>& out);
-  /// It is no longer wanted. @returns whether it waited.
-  bool withdraw(request_id id);
+  virtual void submit(const schedule_request& request, time_point now, std::vector<decision>& out);
+  /// Places waiting requests while there is room. To be called after whatever may have made some.
+  virtual void advance(time_point now, std::vector<decision>& out);
+  /// The request is no longer wanted. @returns whether it waited.
+  virtual bool withdraw(request_id id);
 
   bool waits(request_id id) const { return where_.contains(id); }
   std::size_t size() const noexcept { return where_.size(); }
+  /// Requests that get a place before this one if none comes; none waits before one that does not wait.
+  /// @cost O(waiting)
+  std::size_t before(request_id id, time_point now) const;
   const admission_queue_options& options() const noexcept { return options_; }
   /// Requests that found the queue full, or were pushed out of it by more urgent ones.
   std::uint64_t refused() const noexcept { return refused_; }
@@ -68,14 +77,15 @@ class admission_queue {
   using line = std::map<seat, waiting>;
 
   void enqueue(const schedule_request& request, time_point arrival);
-  /// The line whose first (last) is the first (last) of all.
+  /// Where a request stands in the order at `now`: whichever is less goes first.
+  using rank = std::tuple<std::int64_t, seat>;
+  rank rank_of(std::uint8_t priority, const seat& s, time_point now) const noexcept {
+    return {aged_class(priority, s.first, now, options_.aging), s};
+  }
+  /// The line of the request that goes first of all, and of the one that goes last.
   line* first_line(time_point now);
   line* last_line(time_point now);
   void refuse_last(time_point now, std::vector<decision>& out);
-  std::int64_t class_of(std::uint8_t priority, const seat& s, time_point now) const noexcept {
-    return aged_class(priority, s.first, now, options_.aging);
-  }
-
   conductor_core& core_;
   admission_queue_options options_;
   std::map<std::uint8_t, line> lines_;  // by priority; within one, order by class is order by arrival

@@ -22,18 +22,9 @@ constexpr std::uint64_t worth_sharing = 4 * MiB;
 constexpr duration prefill_store = std::chrono::seconds(1);
 constexpr std::uint32_t prompts_in_store = 2;
 
-/// Load of a role up to which `priced` refuses nobody, while all that is asked for can be done.
-constexpr double free_of_prefill = 0.7, free_of_decode = 0.85;
-
 policy_options policy_of(const conductor_options& o) {
   return {o.policy, o.balancing_threshold, o.block_tokens, o.bytes_per_token, o.seed};
 }
-
-bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
-
-/// Share of the requests that the predicted wait has to cover. Prices keep the queue below the SLO by
-/// themselves and leave less to the margin: who is refused for it is lost for certain.
-double covered_share(admission_policy p) noexcept { return p == admission_policy::priced ? 0.6 : 0.95; }
 
 }  // namespace
 
@@ -44,10 +35,7 @@ conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefil
     : options_(options),
       cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
       transfers_(options.transfer),
-      urgent_work_(options.demand_memory),
-      ttft_margin_(covered_share(options.admission)),
-      prefill_prices_(free_of_prefill, options.demand_memory),
-      decode_prices_(free_of_decode, options.demand_memory),
+      judge_(options),
       selector_(std::move(selector)) {
   options_.block_tokens = std::max(options_.block_tokens, 1u);
 }
@@ -161,7 +149,7 @@ std::vector<block_key> conductor_core::kept_elsewhere(node_id node, std::span<co
 void conductor_core::forget_blocks(node_id node) {
   const auto old = cluster_.index_of(node);
   if (!old) return;
-  // A new number for the same node: what is indexed under the old one is swept up later.
+  // The node gets a new number: entries of the index under the old one are swept up later.
   index_.drop_node(*old);
   transfers_.forget(*old);
   cluster_.renumber(node, *index_.add_node());
@@ -207,10 +195,6 @@ void conductor_core::disk_measured(node_id node, double bytes_per_s) {
 // ---- requests
 // -------------------------------------------------------------------------------------------------------
 
-duration conductor_core::waited(const schedule_request& request, time_point now) const noexcept {
-  return request.arrival == time_point{} ? duration{} : std::max<duration>(now - request.arrival, duration{});
-}
-
 std::optional<rejection> conductor_core::refuse_outright(const schedule_request& request) const {
   if (request.prompt_tokens == 0) return rejection{{ec::invalid_argument, "empty prompt"}};
   const auto missing = [](std::string_view role) {
@@ -222,19 +206,19 @@ std::optional<rejection> conductor_core::refuse_outright(const schedule_request&
   return std::nullopt;
 }
 
-bool conductor_core::has_room(time_point now) const {
+cluster_room conductor_core::room_at(time_point now) const {
   const auto& prefill = cluster_.prefill();
-  if (prefill.live().empty() || cluster_.decode().live().empty()) return true;
-  bool prefill_room = false;
-  for (std::size_t c = 0; c < prefill.class_count() && !prefill_room; ++c) {
+  if (prefill.live().empty() || cluster_.decode().live().empty()) return {};
+  cluster_room room{false, !cluster_.decode().select(0).saturated};
+  for (std::size_t c = 0; c < prefill.class_count() && !room.prefill; ++c) {
     const auto slot = prefill.shortest(c, now);
-    prefill_room = slot != no_slot &&
+    room.prefill = slot != no_slot &&
                    (prefill.pending(slot) < prompts_in_store || prefill.queue(slot, now) <= prefill_store);
   }
-  return prefill_room && !cluster_.decode().select(0).saturated;
+  return room;
 }
 
-/// What the largest decode instance could never hold: no wait helps.
+/// Refuses a request that the largest decode instance could never hold: no wait helps.
 std::optional<rejection> conductor_core::refuse_too_long(const schedule_request& request) const {
   const auto& decode = cluster_.decode();
   const auto most = decode.largest_memory();
@@ -260,7 +244,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
     ++counts_.rejected_memory;
     return tl::unexpected(std::move(*refused));
   }
-  if (options_.admission == admission_policy::queue && !has_room(now)) {
+  if (options_.admission == admission_policy::queue && !room_at(now).both()) {
     return tl::unexpected(
         rejection{{ec::overloaded, "every instance has requests in store"}, {}, reject_stage::queue});
   }
@@ -276,13 +260,14 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
                                      "gateway"},
                                     std::chrono::seconds(1)});
   }
-  candidate c{request, p, d, 0, now, {}};
+  const auto known = view();
+  placement_candidate c{known, request, p, d, 0, now, {}};
   c.answer =
       answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys),
                        cluster_.tenants().typical(request.tenant));
-  find_room(c);
-  find_link(c);
-  if (auto refused = admit(c)) {
+  judge_.find_room(c);
+  judge_.find_link(c);
+  if (auto refused = judge_.judge(c)) {
     if (refused->stage == reject_stage::queue) return tl::unexpected(std::move(*refused));
     ++(refused->stage == reject_stage::prefill  ? counts_.rejected_ttft
        : refused->stage == reject_stage::memory ? counts_.rejected_memory
@@ -315,7 +300,7 @@ conductor_core::pair_choice conductor_core::choose_coupled(const schedule_reques
   auto& prefill = cluster_.prefill();
   const auto& decode = cluster_.decode();
   const double empty = to_seconds(decode.mean_step(0, 0));
-  // Those that decode are, on average, half done.
+  // Requests that decode are, on average, half done.
   const double left = 0.5 * cluster_.survival().mean_tokens();
   node_set barred;
   for (const auto slot : prefill.live()) {
@@ -376,12 +361,13 @@ prefill_choice conductor_core::choose_prefill(const schedule_request& request, c
   const auto p = selector_->select({request, match_, pool, transfers_, now, &barred});
   if (p.slot == no_slot || !p.fetch) return p;
   if (!broken_.between(cluster_.node_at(p.source), pool.desc(p.slot).node)) return p;
-  // The prefix that it counts on cannot reach it: what is it worth without?
+  // The prefix that this instance counts on cannot reach it: the choice is made again without fetches.
   return selector_->select({request, match_, pool, transfers_, now, &barred, false});
 }
 
-placement conductor_core::commit(const candidate& c) {
-  const auto& [request, p, d, answer, now, step] = c;
+/// Charges at once, before any worker has heard: the next request, a microsecond later, must see it.
+placement conductor_core::commit(const placement_candidate& c) {
+  const auto& [in, request, p, d, answer, now, step] = c;
   const auto& prefill = cluster_.prefill().desc(p.slot);
   const auto& decode = cluster_.decode().desc(d.slot);
   placement out;
@@ -390,7 +376,7 @@ placement conductor_core::commit(const candidate& c) {
   out.decode = decode.id;
   out.decode_node = decode.node;
   out.local_blocks = p.local_blocks;
-  out.predicted_ttft = waited(request, now) + p.ttft;
+  out.predicted_ttft = waited_by(request, now) + p.ttft;
   out.predicted_tbt = d.tbt;
   if (p.fetch) {
     out.source = cluster_.node_at(p.source);
@@ -405,20 +391,20 @@ placement conductor_core::commit(const candidate& c) {
   }
   cluster_state::placed what{
       p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens, is_urgent(request), request.gateway};
-  what.memory_tokens = memory_needs(c, d.slot);
+  what.memory_tokens = admission_judge::memory_needs(c, d.slot);
   what.answer = answer;
   what.step = c.step;
   if (!request.keys.empty()) what.session = request.keys.back();
   what.tenant = request.tenant;
-  what.kv = kv_of(c, d.slot);
+  what.kv = admission_judge::kv_of(c, d.slot);
   transfers_.promise(what.kv, now);
   cluster_.charge(request.id, what, now);
-  if (is_urgent(request)) urgent_work_.add(to_seconds(p.cost), now);
+  judge_.placed(c);
   ++counts_.placed;
   return out;
 }
 
-/// Who can send a part of what `p` fetches to `to`, while its source sends the rest.
+/// Nodes that can send a part of what `p` fetches to `to`, while its source sends the rest.
 std::vector<prefix_holder> conductor_core::holders_beside(const prefill_choice& p, node_id to,
                                                           time_point now) const {
   const auto fetched = p.source_blocks - p.local_blocks;
@@ -456,15 +442,15 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
   if (auto done = cluster_.first_token(id, now)) {
     transfers_.hasten(done->kv, now);
     cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
-    ttft_margin_.observe(done->predicted - done->prefill_cost, now - done->since - done->prefill_cost,
-                         options_.ttft_slo);
+    judge_.waited(done->predicted - done->prefill_cost, now - done->since - done->prefill_cost,
+                  options_.ttft_slo);
   }
 }
 
 void conductor_core::end(request_id id, request_state how, time_point now, std::uint32_t output_tokens) {
   now_ = std::max(now_, now);
   if (const auto* what = cluster_.charged(id); what != nullptr && how == request_state::finished) {
-    tbt_margin_.observe(what->step, cluster_.decode().latest(what->decode).step.took, options_.tbt_slo);
+    judge_.decoded(what->step, cluster_.decode().latest(what->decode).step.took, options_.tbt_slo);
   }
   if (const auto* what = cluster_.charged(id)) transfers_.withdraw(what->kv, now);
   if (!cluster_.release(id, how, now, output_tokens)) return;
@@ -481,6 +467,12 @@ void conductor_core::end(request_id id, request_state how, time_point now, std::
   }
 }
 
+duration conductor_core::hand_over_wait(const schedule_request& request, const prefill_choice& from,
+                                        instance_slot to, time_point now) const {
+  const auto known = view();
+  return transfers_.wait(admission_judge::kv_of({known, request, from, {}, 0, now, {}}, to));
+}
+
 // ---- views
 // ----------------------------------------------------------------------------------------------------------
 
@@ -488,7 +480,7 @@ double conductor_core::load_of(worker_id worker, time_point now) const {
   const auto v = cluster_.view(worker, now);
   if (!v) return 0;
   return v->role == worker_role::prefill ? to_seconds(v->queue) / to_seconds(options_.ttft_slo)
-                                           : to_seconds(v->step) / to_seconds(options_.tbt_slo);
+                                         : to_seconds(v->step) / to_seconds(options_.tbt_slo);
 }
 
 }  // namespace mooncaf

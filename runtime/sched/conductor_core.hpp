@@ -14,45 +14,18 @@
 
 #include "runtime/base/ids.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/sched/admission.hpp"
+#include "runtime/sched/admission_judge.hpp"
 #include "runtime/sched/broken_links.hpp"
 #include "runtime/sched/cluster_state.hpp"
+#include "runtime/sched/conductor_options.hpp"
 #include "runtime/sched/hot_blocks.hpp"
 #include "runtime/sched/instance.hpp"
-#include "runtime/sched/learned_margin.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefix_index.hpp"
-#include "runtime/sched/price_book.hpp"
-#include "runtime/sched/scheduler_defaults.hpp"
 #include "runtime/sched/transfer_board.hpp"
-#include "runtime/sched/work_rate.hpp"
 
 namespace mooncaf {
-
-struct conductor_options {
-  placement_policy policy = defaults::scheduler::policy;
-  admission_policy admission = defaults::scheduler::admission;
-  duration ttft_slo = defaults::scheduler::ttft_slo;
-  duration tbt_slo = defaults::scheduler::tbt_slo;
-  double balancing_threshold = defaults::scheduler::balancing_threshold;  ///< > 1: a remote prefix this many
-                                                                          ///< times longer is worth fetching
-  duration decode_span =
-      defaults::scheduler::predicted_decode;  ///< t_d: how long a request is taken to decode (predictive)
-  /// Every node prefills and decodes, a request in one place: the baseline. The router takes the node that
-  /// has the least to do, decoding included.
-  bool coupled = false;
-  std::uint32_t block_tokens = 64;
-  std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
-  std::uint64_t seed = defaults::scheduler::seed;
-  duration demand_memory = std::chrono::minutes(1);  ///< over how long what is asked for is averaged; > 0
-  double hot_copy_share = defaults::scheduler::hot_copy_share;  ///< of a node's memory that copies of hot
-                                                                ///< blocks may take; 0: none are made
-  transfer_model transfer{};    ///< between nodes, to begin with
-  duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
-  duration charge_limit =
-      std::chrono::hours(1);  ///< a request of whose end nobody told us is released after this
-};
 
 /// Placements and rejections so far.
 struct conductor_counts {
@@ -66,13 +39,20 @@ struct conductor_counts {
   std::uint64_t finished = 0;
   std::uint64_t failed = 0;   ///< … or cancelled
   std::uint64_t lost = 0;     ///< their instance left
-  std::uint64_t expired = 0;  ///< nobody told us that they ended
+  std::uint64_t expired = 0;  ///< their end was never told
+};
+
+/// Whether a request that is placed now would start soon at each role.
+struct cluster_room {
+  bool prefill = true;  ///< some instance has little in store
+  bool decode = true;   ///< some instance has fewer requests than its batch and as many to come
+  bool both() const noexcept { return prefill && decode; }
 };
 
 /// What `conductor_core::expire` found.
 struct expiry {
   std::vector<node_id> nodes;        ///< silent for too long: removed
-  std::vector<request_id> requests;  ///< released: their instance left, or nobody told us that they ended
+  std::vector<request_id> requests;  ///< released: their instance left, or their end was never told
 };
 
 /// @thread  Owned by the conductor; not synchronised.
@@ -144,10 +124,10 @@ class conductor_core {
   /// admission `queue` a request that there is no room for is turned away with `reject_stage::queue`: call
   /// this through an `admission_queue`.
   virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
-  /// Whether the next request would start soon: some prefill instance has little in store, and some decode
-  /// instance has fewer requests than its batch and as many to come. Who is placed later is placed by what is
-  /// cached and free then, and holds no memory meanwhile. Also without instances: nobody waits for those.
-  bool has_room(time_point now) const;
+  /// Whether the next request would start soon. A request that is placed later is placed by what is cached
+  /// and free then, and holds no memory meanwhile. Without instances there is room: no request waits for
+  /// those.
+  cluster_room room_at(time_point now) const;
   virtual void prefill_started(request_id id, time_point now);
   /// The prompt is computed: prefill's charge ends, decode's becomes real. `compute` refines the estimate.
   virtual void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
@@ -157,6 +137,8 @@ class conductor_core {
   virtual void finished(request_id id, time_point now, std::uint32_t output_tokens = 0) {
     end(id, request_state::finished, now, output_tokens);
   }
+  /// Its prompt was computed in vain: the decode side would have missed its TBT SLO.
+  virtual void refused_at_decode(request_id id, time_point now) { end(id, request_state::failed, now); }
   virtual void failed(request_id id, time_point now) { end(id, request_state::failed, now); }
   virtual void cancelled(request_id id, time_point now) { end(id, request_state::cancelled, now); }
 
@@ -189,31 +171,8 @@ class conductor_core {
   pair_choice choose_linked(const schedule_request& request, time_point now);
   prefill_choice choose_prefill(const schedule_request& request, const node_set& barred, time_point now);
   std::optional<rejection> refuse_too_long(const schedule_request& request) const;
-  /// A request on its way to a decision, with what is known of its answer.
-  struct candidate {
-    const schedule_request& request;
-    prefill_choice prefill;
-    decode_choice decode;
-    std::size_t answer = 0;  ///< `answer_class`
-    time_point now;
-    duration step{};  ///< predicted for its decoding (`predicts_each`), without a margin
-  };
-  void find_room(candidate& c) const;
-  void find_link(candidate& c) const;
-  hand_over kv_of(const candidate& c, instance_slot slot) const;
-  /// What waiting for its KV adds to its TBT.
-  duration hand_over_part(const candidate& c, instance_slot slot) const;
-  std::uint64_t memory_needs(const candidate& c, instance_slot slot) const;
-  /// Tokens of an instance's memory that others will hold, as this admission policy foresees it.
-  double memory_taken(const candidate& c, instance_slot slot) const;
-  bool has_room(const candidate& c, instance_slot slot) const;
-  void ask_for_memory(const candidate& c, instance_slot slot, admission_question& q) const;
-  std::optional<rejection> admit(candidate& c);
-  void predict_each(candidate& c, admission_question& q);
-  void price(const candidate& c, admission_question& q);
-  duration predicted_ttft(const schedule_request& request, const prefill_choice& p, time_point now) const;
-  duration waited(const schedule_request& request, time_point now) const noexcept;
-  placement commit(const candidate& c);
+  conductor_view view() const noexcept { return {options_, cluster_, transfers_, broken_}; }
+  placement commit(const placement_candidate& c);
   std::vector<prefix_holder> holders_beside(const prefill_choice& p, node_id to, time_point now) const;
   void end(request_id id, request_state how, time_point now, std::uint32_t output_tokens = 0);
 
@@ -221,11 +180,7 @@ class conductor_core {
   prefix_index index_;
   cluster_state cluster_;
   transfer_board transfers_;
-  work_rate urgent_work_;  // prefill that goes before everybody else's
-  ttft_margin ttft_margin_;
-  tbt_margin tbt_margin_;
-  price_book prefill_prices_;  // in seconds of prefill
-  price_book decode_prices_;   // in shares of a decode instance times seconds
+  admission_judge judge_;
   std::unique_ptr<prefill_selector> selector_;
   broken_links broken_;
   hot_blocks hot_{{}};

@@ -286,7 +286,7 @@ std::vector<std::string> execution::remains() {
   const auto& core = w_.machines[w_.conductor]->conductor->core;
   if (const auto n = core.scheduler().charged_requests(); n > 0)
     out.push_back(std::to_string(n) + " requests charged");
-  if (core.questions().queue().size() > 0) out.push_back("requests in the queue");
+  if (core.queue().size() > 0) out.push_back("requests in the queue");
   if (core.questions().askers() > 0) out.push_back("questions at the conductor");
   if (!core.scheduler().broken().empty()) out.push_back("the conductor takes links for broken");
   for (const auto p : standing_) {

@@ -40,20 +40,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // As the records of a sound frame, which no mutation would find by itself.
   static const std::string begin = [] {
     std::string frames;
-    journal::encoder{conductor_options{}, [&](std::string_view piece) {
-                       frames += piece;
-                       return true;
+    journal::encoder{{}, {}, [&](std::string_view piece, bool last) {
+                       if (!last) frames += piece;
+                       return journal::written::whole;
                      }};
     return frames;
   }();
-  constexpr auto head = journal::magic.size() + 4;
+  constexpr auto head = journal::file_header_bytes;
   const auto payload = begin.substr(head + journal::frame_header_bytes) + std::string{bytes};
-  auto file = begin.substr(0, head);
-  const auto raw = [&](std::uint64_t v, int n) {
-    for (int i = 0; i < n; ++i) file += static_cast<char>(v >> 8 * i & 0xFF);
-  };
-  raw(payload.size(), 4);
-  raw(checksum64(std::as_bytes(std::span{payload})), 8);
-  read_all(file += payload);
+  journal::frame_writer frames;
+  auto file = begin.substr(0, head) + frames.next(payload, 1);
+  read_all(file);
+  // … and with a frame that is not where it belongs.
+  static_cast<void>(frames.next(payload, 1));
+  read_all(file += frames.next(payload, 1));
   return 0;
 }

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 import stat
 import statistics
 import subprocess
@@ -239,8 +240,45 @@ def a_journal_of_a_served_trace_replays():
         torn.write_bytes(journal.read_bytes()[:-5])
         cut = replay(torn)
         assert cut.returncode == 0 and "never finished" in cut.stderr, cut
+        # A length in the middle that a disk got wrong, and a frame that is not there: what is missing is counted.
+        whole = journal.read_bytes()
+        frames = [m.start() for m in re.finditer(b"mcj[FE]", whole)]
+        second, third = frames[len(frames) // 2:len(frames) // 2 + 2]
+        torn.write_bytes(whole[:second + 6] + b"\x7f" + whole[second + 7:])
+        damaged = replay(torn)
+        assert damaged.returncode == 3 and "is damaged: 1 frame with" in damaged.stderr, damaged
+        assert "all the same as far as they are there" in damaged.stdout, damaged
+        torn.write_bytes(whole[:second] + whole[third:])
+        gone = replay(torn)
+        assert gone.returncode == 3 and "should be here" in gone.stderr and ": 1 frame with" in gone.stderr, gone
         torn.write_bytes(b"what is this")
         assert "offset 0: this is no journal" in replay(torn).stderr
+
+
+def the_journal_of_an_overloaded_server_tells_whom_it_refused():
+    """A full queue, and a decode side that refuses after prefill: clients, list and trace agree on how many."""
+    for options, stage in ((["--admission", "queue", "--max-queued", "6"], "refused at placement"),
+                           (["--admission", "baseline", "--tbt-slo", "27ms"], "refused at decode")):
+        with Cluster() as cluster:
+            journal = pathlib.Path(cluster.folder.name) / "decisions"
+            rows, _ = small_trace(cluster.folder.name, 60)
+            for i, r in enumerate(rows):
+                r["timestamp"] = 20 * i
+            client, http = start(cluster, 1, 1, False, "a800x8-llama70b", 20, *options, "--journal", str(journal))
+            statuses = [a["status"] for a in asyncio.run(play(http, rows, 20))]
+            cluster.wait_idle()
+            cluster.processes["all"].stop()
+            refused = sum(s != 200 for s in statuses)
+            assert 0 < refused < len(rows), statuses
+            check_journal(journal, len(rows))
+            listed = replay(journal, "--list").stdout.splitlines()[:-1]
+            assert sum(stage in line for line in listed) == refused, (refused, listed)
+            made = subprocess.run([BINARY, "trace", "from-journal", str(journal)], capture_output=True, text=True, check=True)
+            assert len(made.stdout.splitlines()) == len(rows) - refused, made.stderr
+            assert f"{refused} left out: {refused} {stage.removesuffix(' placement').removesuffix(' at')}" in made.stderr, made.stderr
+            number = next(line.split()[0] for line in listed if stage in line)
+            assert stage in replay(journal, "--explain", number).stdout
+            print(f"    {' '.join(options)}: {refused} of {len(rows)} refused")
 
 
 def replay(journal, *more):
@@ -273,4 +311,5 @@ def a_live_cluster_and_its_simulation_agree():
 
 
 if __name__ == "__main__":
-    main([answers_depend_on_the_prompt_alone, a_journal_of_a_served_trace_replays, a_live_cluster_and_its_simulation_agree])
+    main([answers_depend_on_the_prompt_alone, a_journal_of_a_served_trace_replays,
+          the_journal_of_an_overloaded_server_tells_whom_it_refused, a_live_cluster_and_its_simulation_agree])

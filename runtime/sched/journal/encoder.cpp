@@ -4,20 +4,33 @@
 
 namespace mooncaf::journal {
 
-encoder::encoder(const conductor_options& options, sink out) : out_(std::move(out)) {
+encoder::encoder(const conductor_options& core, const admission_queue_options& queue, sink out)
+    : out_(std::move(out)) {
   frame_ = magic;
   put_raw(journal_version, 4);
-  open_ = out_(std::exchange(frame_, {}));
-  put(options);
+  if (const auto became = out_(std::exchange(frame_, {}), false); became != written::whole) end_with(became);
+  put(core);
+  put(queue);
+}
+
+/// The closing frame follows the last one that was written whole.
+void encoder::end_with(written refused) {
+  open_ = false;
+  out_(frames_.last(refused == written::no_room ? ending::full : ending::failed), true);
 }
 
 void encoder::flush() {
   if (frame_.empty() || !open_) return;
-  auto payload = std::exchange(frame_, {});
-  put_raw(payload.size(), 4);
-  put_raw(checksum64(std::as_bytes(std::span{payload})), 8);
-  frame_ += payload;
-  open_ = out_(std::exchange(frame_, {}));
+  const auto payload = std::exchange(frame_, {});
+  auto then = frames_;
+  const auto became = out_(then.next(payload, std::exchange(records_, 0)), false);
+  if (became != written::whole) return end_with(became);
+  frames_ = then;
+}
+
+void encoder::close() {
+  flush();
+  if (std::exchange(open_, false)) out_(frames_.last(ending::closed), true);
 }
 
 void encoder::put_raw(std::uint64_t v, int bytes) {

@@ -1,9 +1,7 @@
 #pragma once
-// Records of a journal as bytes.
-//
-//   file    "mooncafJ", version (u32)   frame   frame   …          all little-endian
-//   frame   length (u32), xxh3 of the payload (u64), payload: records. The first record is the core's
-//   options. record  place of the input in `inputs`, its members, the members of its outcome
+// Records of a journal as bytes, in frames (frames.hpp). The first frame begins with the options of the core
+// and of the queue. A record is the place of an input in `inputs`, its members, and the members of its
+// outcome.
 //
 // Whole numbers are varints; times and request ids differences to the latest; ids of nodes and workers
 // numbers in a table of those seen; keys as in key_codec.hpp.
@@ -16,23 +14,23 @@
 #include <unordered_map>
 
 #include "runtime/sched/journal/fields.hpp"
+#include "runtime/sched/journal/frames.hpp"
 #include "runtime/sched/journal/inputs.hpp"
 #include "runtime/sched/journal/key_codec.hpp"
 
 namespace mooncaf::journal {
 
-inline constexpr std::string_view magic = "mooncafJ";
-inline constexpr std::size_t frame_header_bytes = 12;
-
-/// Takes a finished piece of the file. @returns false if it wants no more.
-using sink = std::function<bool(std::string_view bytes)>;
+/// What became of a piece of the file.
+enum class written : std::uint8_t { whole, no_room, failed };
+/// Takes a finished piece of the file. @param last  it closes the journal, and there is room kept for it.
+using sink = std::function<written(std::string_view bytes, bool last)>;
 
 /// @thread  Owned by the conductor; not synchronised.
 class encoder {
  public:
-  /// Begins a journal of a core with these options.
-  encoder(const conductor_options& options, sink out);
-  ~encoder() { flush(); }
+  /// Begins a journal of a core and a queue with these options.
+  encoder(const conductor_options& core, const admission_queue_options& queue, sink out);
+  ~encoder() { close(); }
   encoder(const encoder&) = delete;
   encoder& operator=(const encoder&) = delete;
 
@@ -50,6 +48,8 @@ class encoder {
   }
   /// Hands what is recorded to the sink, as one frame.
   void flush();
+  /// Nothing more is recorded, and the file says so.
+  void close();
   bool open() const noexcept { return open_; }
 
  private:
@@ -61,6 +61,7 @@ class encoder {
     put_all(members_of(in));
   }
   void end() {
+    ++records_;
     if (frame_.size() > enough_for_a_frame) flush();
   }
   template <class Tuple>
@@ -107,12 +108,19 @@ class encoder {
     if (!v) put(v.error());
     else if constexpr (!std::is_void_v<T>) put(*v);
   }
+  void put(const decision& v) {
+    put(v.id);
+    put(v.outcome);
+  }
   void put_known(std::uint64_t id);
+  void end_with(written refused);
   void put_raw(std::uint64_t v, int bytes);
 
   sink out_;
   bool open_ = true;
-  std::string frame_;
+  frame_writer frames_;
+  std::string frame_;  ///< its payload so far
+  std::uint32_t records_ = 0;
   time_point latest_time_{};
   std::uint64_t latest_request_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> known_;

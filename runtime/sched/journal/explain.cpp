@@ -60,6 +60,8 @@ std::string decode_decided_by(const explanation& why, const prefill_candidate& f
 
 }  // namespace
 
+/// Weighs every instance one by one where a placement skips most of them, so it may be slow and must not be
+/// used to place.
 explanation explain(const conductor_core& core, const schedule_request& request, time_point now) {
   explanation why;
   const auto& o = core.options();

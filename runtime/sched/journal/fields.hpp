@@ -1,19 +1,19 @@
 #pragma once
-// What a journal keeps of a structure: all its members, in the order of their declaration, as what decides must be
-// in the journal. A structure that changes changes the format, as tests/golden/status/journal.txt shows: raise
-// `journal_version` then.
+// What a journal keeps of a structure: all its members, in the order of their declaration, as what decides
+// must be in the journal. A structure that changes changes the format, as tests/golden/status/journal.txt
+// shows: raise `journal_version` then.
 
 #include <algorithm>
 #include <tuple>
 #include <vector>
 
 #include "runtime/base/members.hpp"
-#include "runtime/sched/conductor_core.hpp"
+#include "runtime/sched/admission_queue.hpp"
 
 namespace mooncaf::journal {
 
-/// Of the format and of what the core answers. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 9;
+/// Of the format and of what core and queue answer. Journals of other versions are refused.
+inline constexpr std::uint32_t journal_version = 10;
 
 /// How many values an enumeration has: a reader refuses others.
 template <class E>
@@ -43,6 +43,7 @@ inline constexpr unsigned first_value_of<worker_role> = static_cast<unsigned>(wo
 
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b);
+inline bool same(const decision& a, const decision& b);
 /// Equal in every member.
 template <class T>
 bool same(const T& a, const T& b) {
@@ -67,5 +68,7 @@ bool same(const tl::expected<T, E>& a, const tl::expected<T, E>& b) {
   if constexpr (std::is_void_v<T>) return true;
   else return same(*a, *b);
 }
+
+inline bool same(const decision& a, const decision& b) { return a.id == b.id && same(a.outcome, b.outcome); }
 
 }  // namespace mooncaf::journal

@@ -1,18 +1,19 @@
 #pragma once
-// Everything that changes a `conductor_core`, one structure per call. A new call of the core is a structure
-// here, at the end of `inputs`, and a line in `recorded_core`.
+// Everything that changes a `conductor_core` or the `admission_queue` before it, one structure per call. A
+// new call is a structure here, at the end of `inputs`, and a line in `recorded_core` or `recorded_queue`.
+// The core places requests for the queue alone, as a part of the queue's calls.
 
 #include <cstddef>
 #include <span>
 #include <tuple>
 #include <vector>
 
-#include "runtime/sched/conductor_core.hpp"
+#include "runtime/sched/admission_queue.hpp"
 
 namespace mooncaf::journal {
 
-// Each has the members that are written, in their order, and `call`, which makes the call; spans belong to the
-// caller or, when read, to the reader, until the next record.
+// Each has the members that are written, in their order, and `call`, which makes the call; spans belong to
+// the caller or, when read, to the reader, until the next record.
 
 struct add_node {
   static constexpr const char* name = "add_node";
@@ -83,11 +84,29 @@ struct forget_blocks {
   node_id node;
   void call(conductor_core& core) { core.conductor_core::forget_blocks(node); }
 };
-struct schedule {
-  static constexpr const char* name = "schedule";
+struct submit {
+  static constexpr const char* name = "submit";
   schedule_request request;
   time_point now;
-  auto call(conductor_core& core) { return core.conductor_core::schedule(request, now); }
+  auto call(admission_queue& queue) {
+    std::vector<decision> decided;
+    queue.admission_queue::submit(request, now, decided);
+    return decided;
+  }
+};
+struct advance {
+  static constexpr const char* name = "advance";
+  time_point now;
+  auto call(admission_queue& queue) {
+    std::vector<decision> decided;
+    queue.admission_queue::advance(now, decided);
+    return decided;
+  }
+};
+struct withdraw {
+  static constexpr const char* name = "withdraw";
+  request_id id;
+  auto call(admission_queue& queue) { return queue.admission_queue::withdraw(id); }
 };
 struct prefill_started {
   static constexpr const char* name = "prefill_started";
@@ -124,6 +143,12 @@ struct cancelled {
   time_point now;
   void call(conductor_core& core) { core.conductor_core::cancelled(id, now); }
 };
+struct refused_at_decode {
+  static constexpr const char* name = "refused_at_decode";
+  request_id id;
+  time_point now;
+  void call(conductor_core& core) { core.conductor_core::refused_at_decode(id, now); }
+};
 struct memory_of {
   static constexpr const char* name = "memory_of";
   node_id node;
@@ -152,8 +177,9 @@ struct disk_measured {
 /// In the journal each is known by its place here.
 using inputs =
     std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat, expire,
-               unreachable, blocks_held, blocks_gone, forget_blocks, schedule, prefill_started, first_token,
-               finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured>;
+               unreachable, blocks_held, blocks_gone, forget_blocks, submit, prefill_started, first_token,
+               finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured, advance,
+               withdraw, refused_at_decode>;
 
 template <class In>
 constexpr std::size_t place_of() {
@@ -165,8 +191,21 @@ constexpr std::size_t place_of() {
   (std::make_index_sequence<std::tuple_size_v<inputs>>{});
 }
 
-/// What the core answers to an input.
+/// Whether an input is a call of the queue; else it is one of the core.
 template <class In>
-using outcome_of = decltype(std::declval<In&>().call(std::declval<conductor_core&>()));
+concept asks_queue = requires(In& in, admission_queue& queue) {
+  in.call(queue);
+};
+
+/// Makes the call. @returns what is answered to it.
+template <class In>
+auto make(In& in, conductor_core& core, admission_queue& queue) {
+  if constexpr (asks_queue<In>) return in.call(queue);
+  else return in.call(core);
+}
+
+template <class In>
+using outcome_of =
+    decltype(make(std::declval<In&>(), std::declval<conductor_core&>(), std::declval<admission_queue&>()));
 
 }  // namespace mooncaf::journal

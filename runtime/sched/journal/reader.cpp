@@ -9,56 +9,50 @@ constexpr std::uint64_t most_keys = 1 << 20;
 
 }  // namespace
 
-result<conductor_options> reader::begin() {
+result<reader::options> reader::begin() {
   if (bytes_.substr(0, magic.size()) != magic) {
     return fail(ec::corrupt, name_ + ": offset 0: this is no journal of mooncaf");
   }
   at_ = magic.size();
-  end_ = std::min(bytes_.size(), at_ + 4);
+  end_ = std::min(bytes_.size(), file_header_bytes);
   const auto version = raw(4);
   if (damaged_) return error_now();
   if (version != journal_version) {
     return fail(ec::incompatible, name_ + ": offset 8: version " + std::to_string(version) +
                                       "; this program reads version " + std::to_string(journal_version));
   }
-  conductor_options options;
+  options begun;
   if (!next_frame()) {
+    if (gap_) return fail(ec::corrupt, name_ + ": " + to_string(*gap_));
     if (!damaged_) spoil("it ends before its first record");
     return error_now();
   }
-  get(options);
+  get(begun.core);
+  get(begun.queue);
   if (damaged_) return error_now();
-  return options;
+  return begun;
 }
 
 bool reader::next_frame() {
-  if (damaged_ || end_ == bytes_.size()) return false;
   const auto from = end_;
-  const auto left = bytes_.size() - from;
-  at_ = from;
-  end_ = bytes_.size();
-  const auto torn = [&] {
-    torn_ = left;
-    at_ = end_;
-    return false;
-  };
-  if (left < frame_header_bytes) return torn();
-  const auto length = raw(4);
-  const auto sum = raw(8);
-  if (length > end_ - at_) return torn();
-  const auto payload = bytes_.substr(at_, length);
-  if (checksum64(std::as_bytes(std::span{payload})) != sum) {
-    if (length == end_ - at_) return torn();  // its pages did not all reach the disk
-    at_ = from;
-    spoil("a frame of " + std::to_string(length) + " bytes fails its checksum");
+  if (damaged_ || gap_ || from == bytes_.size()) return false;
+  const auto next = frame_at(bytes_, from);
+  const bool follows = next && (frame_ ? !frame_->closes && next->number == frame_->number + 1 &&
+                                             next->previous == frame_->digest
+                                       : next->number == 0);
+  if (!follows) {
+    gap_ = find_gap(bytes_, from, frame_);
+    if (!gap_) torn_ = bytes_.size() - from;
+    at_ = end_ = bytes_.size();
     return false;
   }
-  if (length == 0) {
-    spoil("an empty frame");
-    return false;
-  }
-  end_ = at_ + length;
-  return true;
+  frame_ = next;
+  at_ = from + frame_header_bytes;
+  end_ = next->end();
+  if (!next->closes) return true;
+  const auto why = below(4);
+  if (!damaged_) ending_ = static_cast<ending>(why);
+  return next_frame();
 }
 
 void reader::spoil(std::string reason) {

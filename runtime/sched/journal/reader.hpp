@@ -1,6 +1,7 @@
 #pragma once
-// Reads a journal back, record by record. Any bytes may come: what does not fit ends in an error with the
-// file's name, the offset and the reason.
+// Reads a journal back, record by record. Any bytes may come: a frame that is missing or damaged ends the
+// reading with a `gap`, and a record that makes no sense in an error with the file's name, the offset and the
+// reason.
 
 #include <array>
 #include <bit>
@@ -19,11 +20,16 @@ class reader {
   /// @param bytes  the file, kept by the caller. @param name  stands for it in error texts.
   reader(std::string_view bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
 
+  /// What core and queue were given.
+  struct options {
+    conductor_options core;
+    admission_queue_options queue;
+  };
   /// The beginning. Comes before `next`.
   /// @error `ec::corrupt`: no journal, or damaged; `ec::incompatible`: of another version.
-  result<conductor_options> begin();
+  result<options> begin();
   /// Hands the next record to `visit(input&, outcome)`, or `visit(input&)` if the input has no outcome.
-  /// @returns false at the end. @error `ec::corrupt`.
+  /// @returns false at the end, or at a gap. @error `ec::corrupt`.
   template <class Visit>
   result<bool> next(Visit&& visit) {
     if (at_ == end_ && !next_frame()) return damaged_ ? result<bool>{error_now()} : result<bool>{false};
@@ -43,6 +49,10 @@ class reader {
   std::uint64_t offset() const noexcept { return record_at_; }
   /// Bytes at the end that are part of a frame that was never finished: the process died while writing.
   std::uint64_t torn_bytes() const noexcept { return torn_; }
+  /// Where reading stopped, as what follows does not follow from what was read.
+  const std::optional<gap>& missing() const noexcept { return gap_; }
+  /// How the journal ends, if nothing is missing before.
+  ending end() const noexcept { return ending_; }
 
  private:
   template <class In, class Visit>
@@ -90,6 +100,10 @@ class reader {
   void get(request_id& v);
   void get(std::span<const block_key>& keys);
   void get(block_key& key);
+  void get(decision& v) {
+    get(v.id);
+    get(v.outcome);
+  }
   void get(std::span<const node_id>& list) { list = listed(nodes_); }
   void get(std::span<const worker_id>& list) { list = listed(workers_); }
   template <class E>
@@ -131,6 +145,9 @@ class reader {
   std::size_t at_ = 0, end_ = 0;  // of the frame under way
   std::size_t record_at_ = 0;
   std::uint64_t torn_ = 0;
+  std::optional<frame> frame_;  // under way, or read last
+  std::optional<gap> gap_;
+  ending ending_ = ending::open;
   std::optional<error> damaged_;
   time_point latest_time_{};
   std::uint64_t latest_request_ = 0;

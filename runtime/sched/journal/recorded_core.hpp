@@ -1,34 +1,27 @@
 #pragma once
-// The conductor's mind with a journal beside it: every call that changes it is written down with what came of
-// it. `mooncaf replay` makes the same calls again and must get the same answers.
+// The conductor's mind with a journal beside it: every call that changes core or queue is written down with
+// what came of it. `mooncaf replay` makes the same calls again and must get the same answers.
 //
-//   conductor actor ──► recorded_core ──► conductor_core
-//                            └─► encoder ──► frames ──► file (actors/journal_file.hpp)
-//
-// Without a journal a call costs a branch more.
+//   schedule_core ──► recorded_queue ──► admission_queue ──► conductor_core::schedule
+//   cluster_core   ─► recorded_core ───► conductor_core
+//                         └─► recorder ──► encoder ──► frames ──► file (actors/journal_file.hpp)
 
-#include <memory>
+#include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
-#include "runtime/sched/journal/encoder.hpp"
+#include "runtime/sched/journal/recorder.hpp"
 
 namespace mooncaf {
 
 /// A virtual call that is added to `conductor_core` needs a line here and a structure in inputs.hpp.
+/// `schedule` has none: it is a part of what the queue is asked.
 /// @thread  Owned by the conductor; not synchronised.
 class recorded_core final : public conductor_core {
  public:
-  using conductor_core::conductor_core;
-
-  /// Begins a journal; to be called before anything else. @param out  gets the pieces of the file.
-  void record_to(journal::sink out) {
-    journal_ = std::make_unique<journal::encoder>(options(), std::move(out));
-  }
-  /// Hands over what is recorded; to be called now and then, and at the end.
-  void flush_journal() {
-    if (journal_) journal_->flush();
-    if (journal_ && !journal_->open()) journal_.reset();
-  }
+  /// @param to  outlives the core.
+  recorded_core(journal::recorder& to, const conductor_options& options) : conductor_core(options), to_(to) {}
 
   result<void> add_node(node_id node, time_point now = {}) override {
     return run(journal::add_node{node, now});
@@ -70,9 +63,6 @@ class recorded_core final : public conductor_core {
   void disk_measured(node_id node, double bytes_per_s) override {
     run(journal::disk_measured{node, bytes_per_s});
   }
-  tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now) override {
-    return run(journal::schedule{request, now});
-  }
   void prefill_started(request_id id, time_point now) override { run(journal::prefill_started{id, now}); }
   void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens, duration compute,
                    time_point now) override {
@@ -84,25 +74,42 @@ class recorded_core final : public conductor_core {
   void failed(request_id id, time_point now) override { run(journal::failed{id, now}); }
   void cancelled(request_id id, time_point now) override { run(journal::cancelled{id, now}); }
 
+  void refused_at_decode(request_id id, time_point now) override { run(journal::refused_at_decode{id, now}); }
+
  private:
-  /// The core's own calls of its virtual functions are part of the call that is under way.
   template <class In>
   journal::outcome_of<In> run(In in) {
-    if (!journal_ || std::exchange(under_way_, true)) return in.call(static_cast<conductor_core&>(*this));
-    if constexpr (std::is_void_v<journal::outcome_of<In>>) {
-      in.call(static_cast<conductor_core&>(*this));
-      journal_->record(in);
-      under_way_ = false;
-    } else {
-      auto outcome = in.call(static_cast<conductor_core&>(*this));
-      journal_->record(in, outcome);
-      under_way_ = false;
-      return outcome;
-    }
+    return to_.run(in, static_cast<conductor_core&>(*this));
   }
 
-  std::unique_ptr<journal::encoder> journal_;
-  bool under_way_ = false;
+  journal::recorder& to_;
+};
+
+/// The same of the queue before it.
+/// @thread  Owned by the conductor; not synchronised.
+class recorded_queue final : public admission_queue {
+ public:
+  /// @param to, core  outlive the queue.
+  recorded_queue(journal::recorder& to, conductor_core& core, admission_queue_options options)
+      : admission_queue(core, options), to_(to) {}
+
+  void submit(const schedule_request& request, time_point now, std::vector<decision>& out) override {
+    tell(run(journal::submit{request, now}), out);
+  }
+  void advance(time_point now, std::vector<decision>& out) override { tell(run(journal::advance{now}), out); }
+  /// Gateways tell of every end, and few requests wait then: nothing is written of the others.
+  bool withdraw(request_id id) override { return waits(id) && run(journal::withdraw{id}); }
+
+ private:
+  template <class In>
+  journal::outcome_of<In> run(In in) {
+    return to_.run(in, static_cast<admission_queue&>(*this));
+  }
+  static void tell(std::vector<decision> decided, std::vector<decision>& out) {
+    std::ranges::move(decided, std::back_inserter(out));
+  }
+
+  journal::recorder& to_;
 };
 
 }  // namespace mooncaf

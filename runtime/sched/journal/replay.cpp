@@ -28,11 +28,95 @@ std::string describe(const std::vector<hot_copy>& copies) {
   return out;
 }
 
+std::string describe(bool b) { return b ? "yes" : "no"; }
+
+std::string describe(const std::vector<decision>& decided) {
+  if (decided.empty()) return "nothing is decided";
+  std::string out;
+  for (const auto& d : decided)
+    out += (out.empty() ? "" : "; ") + to_string(d.id) + ": " + journal::describe(d.outcome);
+  return out;
+}
+
 template <class In>
 std::string title(const In&) {
   return In::name;
 }
-std::string title(const schedule& in) { return "schedule of request " + to_string(in.request.id); }
+std::string title(const submit& in) { return "submit of request " + to_string(in.request.id); }
+std::string title(const withdraw& in) { return "withdraw of request " + to_string(in.id); }
+
+/// The conductor's core, which shows what it is about to weigh.
+class watched_core final : public conductor_core {
+ public:
+  watched_core(const conductor_options& options, replay_watcher* watcher)
+      : conductor_core(options), watcher_(watcher) {}
+  tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now) override {
+    if (watcher_ != nullptr) watcher_->weighs(*this, request, now);
+    return conductor_core::schedule(request, now);
+  }
+
+ private:
+  replay_watcher* watcher_;
+};
+
+/// Core and queue as the journal's were. An overload for each input that the watcher is to know of.
+class stage {
+ public:
+  stage(const reader::options& options, replay_watcher* watcher)
+      : core_(options.core, watcher), queue_(core_, options.queue), watcher_(watcher) {}
+
+  template <class In>
+  outcome_of<In> play(In& in) {
+    return make(in, core_, queue_);
+  }
+  std::vector<decision> play(submit& in) {
+    const bool again = queue_.waits(in.request.id);
+    requests_ += !again;
+    if (watcher_ != nullptr && !again) watcher_->asks(requests_, in.request, in.now);
+    auto decided = told(in.call(queue_), in.now);
+    if (watcher_ != nullptr && !again && queue_.waits(in.request.id))
+      watcher_->waits(core_, queue_, in.request.id, in.now);
+    return decided;
+  }
+  std::vector<decision> play(advance& in) { return told(in.call(queue_), in.now); }
+  bool play(withdraw& in) {
+    const bool waited = in.call(queue_);
+    if (waited) ended(in.id, request_end::withdrawn);
+    return waited;
+  }
+  void play(finished& in) {
+    in.call(core_);
+    ended(in.id, request_end::finished);
+  }
+  void play(failed& in) {
+    in.call(core_);
+    ended(in.id, request_end::failed);
+  }
+  void play(cancelled& in) {
+    in.call(core_);
+    ended(in.id, request_end::cancelled);
+  }
+  void play(refused_at_decode& in) {
+    in.call(core_);
+    ended(in.id, request_end::refused_at_decode);
+  }
+  std::uint64_t requests() const noexcept { return requests_; }
+
+ private:
+  std::vector<decision> told(std::vector<decision> decided, time_point now) const {
+    if (watcher_ == nullptr) return decided;
+    for (const auto& d : decided) watcher_->decided(d, now);
+    return decided;
+  }
+  void ended(request_id id, request_end how) const {
+    if (watcher_ != nullptr) watcher_->ended(id, how);
+  }
+
+  watched_core core_;
+  admission_queue queue_;
+  replay_watcher* watcher_;
+  std::uint64_t requests_ = 0;
+};
 
 }  // namespace
 
@@ -53,28 +137,19 @@ std::string describe(const tl::expected<placement, rejection>& answer) {
   return out + ", TTFT " + in_ms(p.predicted_ttft) + ", TBT " + in_ms(p.predicted_tbt);
 }
 
-result<replay_result> replay(std::string_view bytes, const std::string& name, const before_schedule& before,
-                             const after_schedule& after) {
+result<replay_result> replay(std::string_view bytes, const std::string& name, replay_watcher* watcher) {
   reader from{bytes, name};
   const auto options = from.begin();
   if (!options) return fail(options.error());
-  conductor_core core{*options};
+  stage again{*options, watcher};
   replay_result out;
   const auto visit = [&]<class In, class... Outcome>(In& in, const Outcome&... recorded) {
     ++out.records;
-    constexpr bool schedules = std::is_same_v<In, schedule>;
-    if constexpr (schedules) {
-      ++out.requests;
-      if (before) before(out.requests, core, in);
-    }
     if constexpr (sizeof...(Outcome) == 0) {
-      in.call(core);
+      again.play(in);
     } else {
       ++out.decisions;
-      const auto answer = in.call(core);
-      if constexpr (schedules) {
-        if (after) after(out.requests, in, answer);
-      }
+      const auto answer = again.play(in);
       if ((same(answer, recorded) && ...)) return;
       out.first = {out.records, from.offset(), title(in), (describe(recorded), ...), describe(answer)};
     }
@@ -84,7 +159,10 @@ result<replay_result> replay(std::string_view bytes, const std::string& name, co
     if (!more) return fail(more.error());
     if (!*more || out.first) break;
   }
+  out.requests = again.requests();
   out.torn_bytes = from.torn_bytes();
+  out.missing = from.missing();
+  out.end = from.end();
   return out;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // Makes the calls of a journal again, with the production classes, and compares every answer.
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,28 +13,41 @@ namespace mooncaf::journal {
 struct difference {
   std::uint64_t record = 0;  ///< its number, from 1
   std::uint64_t offset = 0;  ///< in the file
-  std::string call;          ///< "schedule of request 17"
+  std::string call;          ///< "submit of request 17"
   std::string recorded, replayed;
 };
 
 struct replay_result {
   std::uint64_t records = 0;
-  std::uint64_t requests = 0;   ///< `schedule` calls
+  std::uint64_t requests = 0;   ///< that asked for a place; those that ask again while they wait count once
   std::uint64_t decisions = 0;  ///< answers that were compared
   std::uint64_t torn_bytes = 0;
+  std::optional<gap> missing;  ///< nothing behind it was replayed
+  ending end = ending::open;
   std::optional<difference> first;  ///< nothing more was compared after it
 };
 
-/// Called before each `schedule` call, with its number from 1, while the core is as it was then.
-using before_schedule =
-    std::function<void(std::uint64_t number, const conductor_core& core, const schedule& call)>;
-/// Called with what the replay answered.
-using after_schedule = std::function<void(std::uint64_t number, const schedule& call,
-                                          const tl::expected<placement, rejection>& answer)>;
+/// How what was placed ends.
+enum class request_end : std::uint8_t { finished, failed, cancelled, refused_at_decode, withdrawn };
 
-/// @param name  of the file, for error texts. @error  What `reader` says.
+/// Looks on while the calls are made again.
+class replay_watcher {
+ public:
+  virtual ~replay_watcher() = default;
+  /// A request asks for a place. @param number  from 1
+  virtual void asks(std::uint64_t number, const schedule_request& request, time_point now) = 0;
+  /// It was not decided about: it waits.
+  virtual void waits(const conductor_core& core, const admission_queue& queue, request_id id,
+                     time_point now) = 0;
+  /// Instances are about to be weighed for a request: `core` is as the decision finds it.
+  virtual void weighs(const conductor_core& core, const schedule_request& request, time_point now) = 0;
+  virtual void decided(const decision& d, time_point now) = 0;
+  virtual void ended(request_id id, request_end how) = 0;
+};
+
+/// @param name  of the file, for error texts. @param watcher  may be null. @error  What `reader` says.
 result<replay_result> replay(std::string_view bytes, const std::string& name,
-                             const before_schedule& before = {}, const after_schedule& after = {});
+                             replay_watcher* watcher = nullptr);
 
 /// An answer in a line.
 std::string describe(const tl::expected<placement, rejection>& answer);

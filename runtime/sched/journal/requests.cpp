@@ -1,10 +1,10 @@
 #include "runtime/sched/journal/requests.hpp"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/request_ids.hpp"
 #include "runtime/sched/journal/reader.hpp"
 
 namespace mooncaf::journal {
@@ -14,10 +14,12 @@ namespace {
 /// Ids that fit the integers of every JSON reader.
 constexpr std::uint64_t id_mask = (std::uint64_t{1} << 53) - 1;
 
+enum class fate : std::uint8_t { open, answered, refused, refused_at_decode, given_up };
+
 struct known_request {
   trace_record record;
   time_point arrival{};
-  bool answered = false;
+  fate became = fate::open;
   bool whole = true;  ///< every full block has its key
 };
 
@@ -26,9 +28,13 @@ class collector {
   explicit collector(std::uint32_t block_tokens) : block_tokens_(std::max(block_tokens, 1u)) {}
 
   template <class In, class... Outcome>
-  void operator()(In& in, const Outcome&...) {
-    if constexpr (std::is_same_v<In, schedule>) placed(in);
+  void operator()(In& in, const Outcome&... outcome) {
+    if constexpr (std::is_same_v<In, submit>) asked(in);
+    if constexpr (asks_queue<In>) (decide(outcome), ...);
     if constexpr (std::is_same_v<In, finished>) ended(in);
+    if constexpr (std::is_same_v<In, refused_at_decode>) become(in.id, fate::refused_at_decode);
+    if constexpr (std::is_same_v<In, failed> || std::is_same_v<In, cancelled> || std::is_same_v<In, withdraw>)
+      become(in.id, fate::given_up);
   }
 
   journal_requests take() {
@@ -36,9 +42,10 @@ class collector {
     out.block_tokens = block_tokens_;
     std::ranges::stable_sort(all_, {}, &known_request::arrival);
     for (auto& r : all_) {
-      const bool useful = r.answered && r.whole;
-      out.left_out += !useful;
-      if (!useful) continue;
+      if (r.became != fate::answered || !r.whole) {
+        ++count_of(r, out.left_out);
+        continue;
+      }
       if (out.records.empty()) begin_ = r.arrival;
       r.record.timestamp_ms = since_begin_ns(r.arrival) / 1'000'000;
       out.records.push_back(std::move(r.record));
@@ -47,17 +54,45 @@ class collector {
   }
 
  private:
-  /// Asked again while it waits it has the same id; placed again after a loss the same gateway and arrival.
-  void placed(const schedule& in) {
-    if (by_attempt_.contains(in.request.id.value)) return;
-    const auto arrival = in.request.arrival == time_point{} ? in.now : in.request.arrival;
-    if (in.request.resumed) {
-      const auto first = by_arrival_.find({in.request.gateway.value, arrival});
-      if (first != by_arrival_.end()) by_attempt_.emplace(in.request.id.value, first->second);
-      return;
+  static std::uint64_t& count_of(const known_request& r, left_out& out) noexcept {
+    switch (r.became) {
+      case fate::answered:
+        return out.without_keys;
+      case fate::refused:
+        return out.refused;
+      case fate::refused_at_decode:
+        return out.refused_at_decode;
+      case fate::given_up:
+        return out.given_up;
+      case fate::open:
+        break;
     }
-    by_attempt_.emplace(in.request.id.value, all_.size());
-    by_arrival_[{in.request.gateway.value, arrival}] = all_.size();
+    return out.unfinished;
+  }
+
+  known_request* find(request_id one_try) {
+    const auto at = by_request_.find(request_of_try(one_try));
+    return at == by_request_.end() ? nullptr : &all_[at->second];
+  }
+
+  /// What was answered stays so: a late word about an earlier try changes nothing. Gateways tell of the end
+  /// of what was refused, too.
+  void become(request_id one_try, fate what) {
+    auto* r = find(one_try);
+    if (r == nullptr || r->became == fate::answered) return;
+    if (what != fate::given_up || r->became == fate::open) r->became = what;
+  }
+
+  void decide(const std::vector<decision>& decided) {
+    for (const auto& d : decided) become(d.id, d.outcome ? fate::open : fate::refused);
+  }
+  void decide(bool) {}
+
+  /// A request asks again while it waits, and after it lost a worker.
+  void asked(const submit& in) {
+    const auto [known, fresh] = by_request_.try_emplace(request_of_try(in.request.id), all_.size());
+    if (!fresh) return become(in.request.id, fate::open);
+    const auto arrival = in.request.arrival == time_point{} ? in.now : in.request.arrival;
     auto& r = all_.emplace_back();
     r.arrival = arrival;
     r.record.input_tokens = std::max(in.request.prompt_tokens, 1u);
@@ -70,10 +105,10 @@ class collector {
   }
 
   void ended(const finished& in) {
-    const auto at = by_attempt_.find(in.id.value);
-    if (at == by_attempt_.end() || in.output_tokens == 0) return;
-    all_[at->second].answered = true;
-    all_[at->second].record.output_tokens = in.output_tokens;
+    auto* r = find(in.id);
+    if (r == nullptr || in.output_tokens == 0) return;
+    r->became = fate::answered;
+    r->record.output_tokens = in.output_tokens;
   }
 
   /// Unsigned, since a damaged file may have any two times.
@@ -89,8 +124,7 @@ class collector {
 
   std::uint32_t block_tokens_;
   std::vector<known_request> all_;
-  std::unordered_map<std::uint64_t, std::size_t> by_attempt_;
-  std::map<std::pair<std::uint64_t, time_point>, std::size_t> by_arrival_;
+  std::unordered_map<request_id, std::size_t> by_request_;
   std::uint64_t own_ids_ = 0;
   time_point begin_{};
 };
@@ -101,11 +135,15 @@ result<journal_requests> requests_of(std::string_view bytes, const std::string& 
   reader from{bytes, name};
   const auto options = from.begin();
   if (!options) return fail(options.error());
-  collector requests{options->block_tokens};
+  collector requests{options->core.block_tokens};
   for (;;) {
     const auto more = from.next(requests);
     if (!more) return fail(more.error());
-    if (!*more) return requests.take();
+    if (*more) continue;
+    auto out = requests.take();
+    out.missing = from.missing();
+    out.end = from.end();
+    return out;
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/request_ids.hpp"
+
 using namespace mooncaf;
 using namespace std::chrono_literals;
 
@@ -57,7 +59,7 @@ TEST_CASE_FIXTURE(office,
   for (std::uint64_t r = 1; r <= 6; ++r) ask(r, worker_node);
   const auto room = placed();
   REQUIRE(room < 6);
-  REQUIRE(core.questions().queue().size() == 6 - room);
+  REQUIRE(core.queue().size() == 6 - room);
   ask(7, gateway_node);
   core.leave(gateway_node, now);
   for (std::uint64_t r = 1; r <= 6; ++r) {
@@ -68,6 +70,15 @@ TEST_CASE_FIXTURE(office,
   }
   CHECK(core.scheduler().charged_requests() == 0);
   CHECK(core.questions().askers() == 0);
+}
+
+TEST_CASE("a journal knows of which request a charge is") {
+  for (const std::uint64_t request : {std::uint64_t{1}, (std::uint64_t{1} << 57) - 1}) {
+    for (std::uint32_t attempt = 0; attempt < 70; ++attempt) {
+      const attempt_id id{request_id{request}, attempt};
+      CHECK(request_of_try(schedule_core::charge_id(id)) == id.request);
+    }
+  }
 }
 
 TEST_CASE_FIXTURE(office, "a gateway that is no member gets no place") {

@@ -165,6 +165,21 @@ TEST_CASE("an estimate that is a thousand times too long neither refuses nor sto
   CHECK(waiting.empty());
 }
 
+TEST_CASE("a request of a gateway that is no member is refused, and its gateway may ask again") {
+  queue_world w;
+  auto r = request_of(1, {}, 10);
+  r.gateway = node_id{77};
+  w.queue.submit(r, start, w.out);
+  REQUIRE(w.out.size() == 1);
+  REQUIRE(!w.out.front().outcome);
+  CHECK(w.out.front().outcome.error().cause.code == ec::unavailable);
+  CHECK(w.core.charged_requests() == 0);
+  r.gateway = node_id{1};
+  w.out.clear();
+  w.queue.submit(r, start, w.out);
+  CHECK(w.placed() == std::vector<std::uint64_t>{1});
+}
+
 TEST_CASE("without instances nobody waits: gateways ask again by themselves") {
   conductor_core core{queueing()};
   admission_queue queue{core, {}};
@@ -228,7 +243,7 @@ TEST_CASE("nobody is lost or placed twice, whatever comes in between") {
       CHECK(w.core.charged_requests() == running.size());
       CHECK(running.size() <= 6);
       // Nobody waits while there is room.
-      if (!inside.empty()) CHECK(!w.core.has_room(now));
+      if (!inside.empty()) CHECK(!w.core.room_at(now).both());
     }
     CHECK(next == placed + refused + withdrawn + inside.size());
     CHECK(refused > 0);

@@ -1,4 +1,4 @@
-#include "runtime/request/piece_book.hpp"
+#include "runtime/sched/piece_book.hpp"
 
 #include <algorithm>
 

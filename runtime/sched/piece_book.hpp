@@ -6,14 +6,34 @@
 //      ▲                  │ failed
 //      └──────────────────┘ another sender delivers it; the one that failed delivers nothing any more
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "runtime/base/ids.hpp"
+#include "runtime/base/units.hpp"
 
 namespace mooncaf {
+
+/// How a fetch is cut into pieces.
+struct piece_options {
+  /// Blocks of a run: enough to fill a link, few enough that a fetch that is stopped wasted little. HiCache
+  /// has 128 pages of 64 tokens.
+  std::uint32_t run_blocks = 32;
+  /// Pieces of one sender at once: one is on the link while the next one is asked for.
+  std::uint32_t at_once = 2;
+  /// A piece has as many layers as make slices that paths move at full speed (tests/bench/README.md), and no
+  /// more, since computing waits for the first.
+  std::size_t full_speed = 160 * KiB;
+
+  std::uint32_t layers_at_once(std::uint32_t layers, std::size_t layer_bytes) const noexcept {
+    const auto fast = std::max<std::size_t>(1, full_speed / std::max<std::size_t>(layer_bytes, 1));
+    return static_cast<std::uint32_t>(std::min<std::size_t>(fast, layers));
+  }
+};
 
 /// Pieces are numbered in the order in which they are wanted. A sender has a leading run of them, since it
 /// holds a prefix. Once no sender is left that has a certain piece, that piece and all behind it will not
