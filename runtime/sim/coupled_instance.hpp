@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "runtime/sched/decode_batch.hpp"
-#include "runtime/sched/prefill_batch.hpp"
 #include "runtime/sim/cost_model.hpp"
+#include "runtime/sim/coupled_prompts.hpp"
 #include "runtime/sim/decode_instance.hpp"
 #include "runtime/sim/device_tier.hpp"
 #include "runtime/sim/options.hpp"
@@ -49,7 +49,7 @@ class coupled_instance {
   /// there is work.
   std::optional<next_turn> next(ticks now, double slowdown, random_source& random,
                                 const request_table& requests);
-  /// Its device's memory is emptied; nobody decodes.
+  /// The memory of its device is emptied. @pre no answer decodes here.
   void forget_kv() {
     if (tier_) tier_->clear();
   }
@@ -67,13 +67,13 @@ class coupled_instance {
   }
   /// Of its decoding. A step that carries a prompt says nothing of how long steps take.
   instance_load load() const;
-  std::size_t waiting() const noexcept { return batch_.waiting() + prompts_.size(); }
+  std::size_t waiting() const noexcept { return batch_.waiting() + prompts_.waiting(); }
   /// A prompt is being computed, or could be.
-  bool computes_prompts() const noexcept { return prompts_.size() > 0 || !chunks_.empty(); }
+  bool computes_prompts() const noexcept { return prompts_.waiting() > 0 || prompts_.under_way(); }
   std::size_t running() const noexcept { return members_.size(); }
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }
-  ticks prompts_busy() const noexcept { return prompts_busy_; }  ///< of it, what prompts took
+  ticks prompts_busy() const noexcept { return prompts_.busy(); }  ///< of it, what prompts took
   const std::optional<device_tier>& tier() const noexcept { return tier_; }
   std::optional<device_tier>& tier() noexcept { return tier_; }
 
@@ -84,10 +84,7 @@ class coupled_instance {
     device_tier::member place{};  ///< in the device's memory
   };
   void settle_steps(log_histogram& gaps, request_table& requests, news& out);
-  void settle_prompts(request_table& requests, news& out);
-  void take_chunks(ticks now);
   std::int64_t oldest_start() const noexcept;
-  double prompt_seconds(const request_table& requests, double slowdown);
   double run_seconds(std::int64_t steps) const noexcept {
     const auto n = static_cast<double>(steps);
     return n * run_.seconds + run_.growth * n * (n - 1) / 2;
@@ -95,25 +92,20 @@ class coupled_instance {
 
   const cost_model* costs_;
   decode_batch_options batch_options_;
-  prefill_batch_options prompt_options_;
-  coupled_mode mode_;
-  std::optional<device_tier> tier_;       // prompts and answers share it
-  std::vector<device_tier::item> items_;  // scratch
-  std::uint32_t load_blocks_ = 0;         // that the next decode step waits for
-  std::uint32_t max_batch_, chunk_;
+  std::optional<device_tier> tier_;  // prompts and answers share it
+  std::uint32_t load_blocks_ = 0;    // that the next decode step waits for
+  std::uint32_t max_batch_;
   double jitter_;
-  decode_batch batch_;                 // who has memory, and who waits for it
-  prefill_batch prompts_;              // of those that have it
-  std::vector<member> members_;        // decode; a heap: the first to finish in front
-  std::vector<prefill_chunk> chunks_;  // of the step under way
+  decode_batch batch_;           // requests that have memory, and those that wait for it
+  coupled_prompts prompts_;      // of requests that have it
+  std::vector<member> members_;  // decode; a heap: the first to finish in front
   step_history history_;
   step_run run_;
   std::int64_t planned_ = 0;  // decode steps under way: 0 while only prompts are computed
   std::int64_t steps_ = 0;
-  double stall_ = 0;    // seconds since the last decode step in which nobody got a token
-  double working_ = 0;  // seconds of the prompts under way
+  double stall_ = 0;  // seconds since the last decode step in which no answer got a token
   std::uint64_t context_ = 0;
-  ticks began_ = 0, busy_ = 0, prompts_busy_ = 0;
+  ticks began_ = 0, busy_ = 0;
   std::uint32_t stamp_ = 0;
   bool active_ = false;
 };

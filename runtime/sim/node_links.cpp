@@ -8,31 +8,43 @@ double node_links::speed(std::uint32_t node) const noexcept {
                                    : w_.options.decode_profile().nic_bytes_per_s);
 }
 
-link_path node_links::path(std::uint32_t from, std::uint32_t to, double bytes, ticks begin) const noexcept {
-  const auto sending = from_sec(bytes / speed(from)), receiving = from_sec(bytes / speed(to));
+link_path node_links::path(std::span<const link_share> shares, std::uint32_t to, ticks begin) const noexcept {
   link_path p;
-  p.sent = std::max(nodes_[from].sends, begin) + sending;
+  double all = 0;
+  ticks longest = 0;
+  for (const auto& s : shares) {
+    const auto sending = from_sec(s.bytes / speed(s.from));
+    p.sent = std::max(p.sent, sends_from(s.from, begin) + sending);
+    longest = std::max(longest, sending);
+    all += s.bytes;
+  }
+  const auto receiving = from_sec(all / speed(to));
   p.received = std::max(nodes_[to].receives, begin) + receiving;
   p.latency = from_sec(w_.options.hardware.network_latency_s);
-  p.begins = p.ends() - std::max(sending, receiving);
+  p.begins = p.ends() - std::max(longest, receiving);
   return p;
 }
 
-ticks node_links::transfer(std::uint32_t from, std::uint32_t to, double bytes, ticks begin) {
-  const auto p = path(from, to, bytes, begin);
-  nodes_[from].worked += from_sec(bytes / speed(from));
-  nodes_[from].sends = p.sent;
+ticks node_links::transfer(std::span<const link_share> shares, std::uint32_t to, ticks begin) {
+  const auto p = path(shares, to, begin);
+  for (const auto& s : shares) {
+    const auto sending = from_sec(s.bytes / speed(s.from));
+    nodes_[s.from].worked += sending;
+    nodes_[s.from].sends = sends_from(s.from, begin) + sending;
+  }
   nodes_[to].receives = p.received;
   return p.ends();
 }
 
-void node_links::take_back(std::uint32_t from, std::uint32_t to, double bytes) {
+void node_links::take_back(const link_share& unsent, std::uint32_t to) {
   const auto now = w_.time.now();
-  auto &sender = nodes_[from], &receiver = nodes_[to];
-  const auto sending = std::min(from_sec(bytes / speed(from)), std::max<ticks>(sender.sends - now, 0));
+  auto &sender = nodes_[unsent.from], &receiver = nodes_[to];
+  const auto sending =
+      std::min(from_sec(unsent.bytes / speed(unsent.from)), std::max<ticks>(sender.sends - now, 0));
   sender.sends -= sending;
   sender.worked -= sending;
-  receiver.receives -= std::min(from_sec(bytes / speed(to)), std::max<ticks>(receiver.receives - now, 0));
+  receiver.receives -=
+      std::min(from_sec(unsent.bytes / speed(to)), std::max<ticks>(receiver.receives - now, 0));
 }
 
 ticks node_links::wait(std::uint32_t from, std::uint32_t to) const noexcept {

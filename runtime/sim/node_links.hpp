@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/sim/world.hpp"
@@ -22,7 +23,14 @@ struct block_run {
   }
 };
 
-/// Bytes between two nodes: until when each of them works on the bytes, and when the bytes move.
+/// Bytes that a node sends.
+struct link_share {
+  std::uint32_t from = 0;
+  double bytes = 0;
+};
+
+/// Bytes on their way to a node: until when the last of their senders works on them, until when the receiver
+/// does, and when the bytes move.
 struct link_path {
   ticks begins = 0, sent = 0, received = 0, latency = 0;
   ticks ends() const noexcept { return std::max(sent, received) + latency; }
@@ -41,12 +49,20 @@ class node_links {
   /// From now on the network of `node` has so many times its speed.
   void change_speed(std::uint32_t node, double factor) noexcept { nodes_[node].speed *= factor; }
 
-  /// What sending from one node to the other would be like; changes nothing.
-  link_path path(std::uint32_t from, std::uint32_t to, double bytes, ticks begin) const noexcept;
+  /// What sending to a node would be like, each sender its share; changes nothing.
+  link_path path(std::span<const link_share> shares, std::uint32_t to, ticks begin) const noexcept;
   /// @returns when the last byte is there.
-  ticks transfer(std::uint32_t from, std::uint32_t to, double bytes, ticks begin);
+  ticks transfer(std::span<const link_share> shares, std::uint32_t to, ticks begin);
+  ticks transfer(std::uint32_t from, std::uint32_t to, double bytes, ticks begin) {
+    const link_share all{from, bytes};
+    return transfer({&all, 1}, to, begin);
+  }
   /// The last bytes of a transfer that has begun are not sent after all: both ends are free sooner.
-  void take_back(std::uint32_t from, std::uint32_t to, double bytes);
+  void take_back(const link_share& unsent, std::uint32_t to);
+  /// From when on a node can send further bytes.
+  ticks sends_from(std::uint32_t node, ticks begin) const noexcept {
+    return std::max(nodes_[node].sends, begin);
+  }
   /// How long a transfer that begins now waits before both ends are free for it.
   ticks wait(std::uint32_t from, std::uint32_t to) const noexcept;
   /// It sends or receives.

@@ -26,7 +26,8 @@ struct request_counts {
   std::uint64_t rejected_decode = 0;              ///< predicted TBT or a full decode pool, before prefill
   std::uint64_t rejected_at_decode = 0;           ///< after prefill
   std::uint64_t rejected_memory = 0;              ///< decode's memory would be full, or never holds it
-  std::uint64_t failed = 0;  ///< given up: machine after machine died with it, or nobody could take it
+  std::uint64_t failed =
+      0;  ///< given up: machine after machine died with the request, or no instance could take it
 
   std::uint64_t rejected() const noexcept {
     return rejected_placement + rejected_prefill + rejected_decode + rejected_at_decode + rejected_memory;
@@ -69,7 +70,8 @@ struct outcome {
   double bytes_streamed = 0;  ///< prefill to decode
   double bytes_ssd_read = 0, bytes_ssd_written = 0;
   std::uint64_t fetches = 0;
-  std::uint64_t hot_copies = 0;  ///< blocks that were copied ahead of need
+  std::uint64_t fetches_shared = 0;  ///< … from several nodes at once
+  std::uint64_t hot_copies = 0;      ///< blocks that were copied ahead of need
   std::uint64_t blocks_evicted = 0;
 
   /// Of devices with memory of their own (L1), all together; no blocks where there are none.

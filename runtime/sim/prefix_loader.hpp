@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/sched/load_plan.hpp"
+#include "runtime/sched/piece_book.hpp"
 #include "runtime/sched/prefetch_policy.hpp"
 #include "runtime/sim/cluster.hpp"
 #include "runtime/sim/world.hpp"
@@ -20,7 +21,7 @@ class prefix_loader {
   /// From the node's disk, then from another node: each as far as it comes in the time that it is given.
   /// @returns whether the request may join the prefill queue at once; else an event will say so.
   bool load(std::uint32_t slot, const placement& where);
-  /// The prefix is there, or nobody waits for the rest of it.
+  /// The prefix is there, or its request waits for the rest of it no longer.
   void arrived(std::uint32_t slot);
   /// A device without other work does not wait for what is on the way to it. @returns requests that join the
   /// queue with what has come.
@@ -31,17 +32,23 @@ class prefix_loader {
   struct arriving_prefix {
     std::uint32_t slot = 0, stamp = 0;
     block_run disk, link;
+    std::vector<link_share> shares;  ///< of what comes over the link
+    bool by_layers = false;          ///< … beside the computation
   };
 
   load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
-  block_run fetch(request_state_record& r, const placement& where, ticks begin, bool& by_layers);
-  ticks beside(const request_state_record& r, ticks loading, std::uint32_t blocks, std::uint32_t parts) const;
+  void fetch(request_state_record& r, const placement& where, ticks begin, arriving_prefix& a);
+  std::vector<link_share> share_out(const request_state_record& r, const placement& where,
+                                    std::uint32_t blocks, std::uint32_t pieces, bool by_layers, ticks begin);
+  std::uint32_t pieces_of(std::uint32_t blocks, bool by_layers) const noexcept;
+  ticks joins(const request_state_record& r, ticks began, const block_run& coming, std::uint32_t parts) const;
   ticks patience(std::uint32_t blocks, ticks since) const noexcept;
   void take_back(const arriving_prefix& a);
 
   world& w_;
   cluster& c_;
   prefetch_policy policy_;
+  piece_options sizes_;
   std::vector<std::vector<arriving_prefix>> on_the_way_;  // by prefill instance, with `best_effort`
 };
 

@@ -6,6 +6,8 @@ namespace mooncaf::sim {
 
 namespace {
 
+/// Every option that changes an outcome, so that a run can be made again, and held against the server's
+/// defaults.
 std::string json_of(const log_histogram& h) {
   return json_object{}
       .count("count", h.count())
@@ -57,6 +59,8 @@ std::string json_of(const elastic_options& e) {
       .done();
 }
 
+/// Every option that changes an outcome, so that a run can be made again, and held against the server's
+/// defaults.
 std::string json_of(const simulation_options& o) {
   json_object j;
   j.text("profile", o.hardware.name).raw("hardware", json_of(o.hardware));
@@ -77,7 +81,8 @@ std::string json_of(const simulation_options& o) {
       .number("prefetch_timeout_per_ki_token_s", to_seconds(o.prefetch.per_1024_tokens));
   j.count("prefetch_threshold", o.prefetch.threshold_tokens).number("hot_copy_share", o.hot_copy_share);
   j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first).count("copy_age", o.copy_age);
-  j.text("write_policy", to_string(o.write)).count("selective_hits", o.selective_hits);
+  j.text("write_policy", to_string(o.write)).text("device_write_policy", to_string(o.device_write));
+  j.count("selective_hits", o.selective_hits);
   j.flag("layerwise", o.layerwise).number("high_share", o.high_share).number("low_share", o.low_share);
   std::vector<std::string> disturbed;
   for (const auto& d : o.disturbances) disturbed.push_back(json_text(to_string(d)));
@@ -143,7 +148,7 @@ std::string json_cdf(const log_histogram& h, double step) {
   std::string out;
   double last = -1;
   h.for_each([&](double value, double share) {
-    if (share - last < step && share < 1) return;  // more points than pixels help nobody
+    if (share - last < step && share < 1) return;  // a page has no pixels for more points
     last = share;
     char point[64];
     std::snprintf(point, sizeof point, "%s[%.5g,%.5g]", out.empty() ? "" : ",", value, share);
@@ -175,6 +180,7 @@ std::string to_json(const timeline& t) {
       .done();
 }
 
+/// Scripts read these names: one that was published stays.
 std::string to_json(const simulation_options& options, const outcome& o) {
   json_object j;
   j.raw("options", json_of(options)).raw("requests", json_of(o.all()));
@@ -190,6 +196,7 @@ std::string to_json(const simulation_options& options, const outcome& o) {
       .count("blocks_ssd", o.blocks_ssd)
       .count("blocks_remote", o.blocks_remote);
   j.count("blocks_missed", o.blocks_missed).number("hit_share", o.hit_share()).count("fetches", o.fetches);
+  j.count("fetches_shared", o.fetches_shared);
   j.count("hot_copies", o.hot_copies);
   j.number("bytes_streamed", o.bytes_streamed).number("bytes_fetched", o.bytes_fetched);
   j.number("bytes_ssd_read", o.bytes_ssd_read).number("bytes_ssd_written", o.bytes_ssd_written);

@@ -33,6 +33,7 @@ void distribution(std::string& out, const char* name, const log_histogram& h) {
       h.quantile(0.9), h.quantile(0.99), h.max());
 }
 
+/// Refusals are told by the stage that they reached, since the later ones wasted work.
 void requests(std::string& out, const outcome& o) {
   const auto c = o.all();
   const auto line = [&](const char* name, std::uint64_t n) {
@@ -82,10 +83,12 @@ void cache(std::string& out, const outcome& o) {
         static_cast<unsigned long long>(d.lost_blocks));
   }
   put(out,
-      "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches), disk %.0f "
+      "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches, %llu of them "
+      "from several), disk %.0f "
       "read, %.0f written; %llu hot blocks copied\n",
       o.bytes_streamed * 1e-9, o.bytes_fetched * 1e-9, static_cast<unsigned long long>(o.fetches),
-      o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9, static_cast<unsigned long long>(o.hot_copies));
+      static_cast<unsigned long long>(o.fetches_shared), o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9,
+      static_cast<unsigned long long>(o.hot_copies));
 }
 
 void went_wrong(std::string& out, const outcome& o) {
@@ -107,7 +110,7 @@ void went_wrong(std::string& out, const outcome& o) {
   out += "\n";
 }
 
-/// What was paid for.
+/// The machines that were paid for.
 void machines(std::string& out, const simulation_options& options, const outcome& o) {
   const auto cost = cost_of(options, o);
   const auto mean = [&](double machine_s) { return o.span_s > 0 ? machine_s / o.span_s : 0; };

@@ -88,7 +88,10 @@ TEST_CASE("a prefix on disk comes in by layers beside the computation: the longe
   INFO("each load of ", each, " s is ", saved, " s shorter");
   const cost_model costs{o.hardware};
   const double pass = costs.prefill(40 * 512, 32 * 512), parts = o.hardware.disk_parts();
-  CHECK(saved == doctest::Approx(std::min(each, pass) * (parts - 1) / parts).epsilon(0.02));
+  // The pass begins as a part lands, and so may be late by one.
+  const double most = std::min(each, pass) * (parts - 1) / parts;
+  CHECK(saved <= most + 0.03);
+  CHECK(saved >= most - each / parts - 0.03);
 }
 
 namespace {
@@ -130,4 +133,35 @@ TEST_CASE("a prefix is waited for as long as the policy says, and what came unti
   CHECK(best.all().completed == records.size());
   const auto idle = one_beginning(4, 32, 36, 4, 4000, 200);
   CHECK(run(slow_network(prefetch_mode::best_effort), idle).blocks_remote == 0);
+}
+
+TEST_CASE("a prefix that several nodes hold comes from all of them at once") {
+  // The first prompt is computed once, or by each of three nodes; their links are slow ever after. Then it
+  // comes again until a node gets it that does not hold it.
+  const auto last_ttft = [](std::uint32_t holders) {
+    auto records = one_beginning(2 * holders + 1, 32, 36, holders, 0, 0);
+    for (std::uint32_t i = holders; i < records.size(); ++i) records[i].timestamp_ms = 100'000;
+    auto o = a800_cluster(holders + 1, 2);
+    o.hot_copy_share = 0;
+    o.balancing_threshold = 1.5;
+    o.prefetch.mode = prefetch_mode::wait_complete;
+    o.layerwise = false;
+    disturbance d;
+    d.kind = disturbance_kind::link;
+    d.last = holders - 1;
+    d.factor = 0.04;
+    d.for_s = 1000;
+    o.disturbances.push_back(d);
+    const auto all = run(o, records);
+    REQUIRE(all.fetches == 1);
+    CHECK(all.fetches_shared == (holders > 1 ? 1 : 0));
+    CHECK(all.blocks_remote == 32);
+    const auto sum_of = [](const outcome& out, std::size_t requests) {
+      return out.ttft.mean() * static_cast<double>(requests);
+    };
+    const auto size = records.size();
+    records.pop_back();
+    return sum_of(all, size) - sum_of(run(o, records), size - 1);
+  };
+  CHECK(last_ttft(3) < 0.6 * last_ttft(1));
 }
