@@ -22,7 +22,7 @@ struct declaration {
   std::string placeholder;  ///< "N", "SIZE", "TIME", …; empty: a flag
   std::string meaning;      ///< one sentence, no full stop
   std::string allowed;      ///< "16 to 512 tokens"; "one of lru, lfu"; empty: any text
-  std::string roles;        ///< who reads it: "all", "prefill", …
+  std::string roles;        ///< roles that read it: "all", "prefill", …
   toml_type type = toml_type::string;
   /// Puts the value into the options. @returns what is wrong with it ("8 is out of range"), or nothing.
   std::function<std::optional<std::string>(options&, std::string_view)> set;

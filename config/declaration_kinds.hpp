@@ -222,7 +222,7 @@ declaration endpoint(naming n, const std::string& section, place<Section, host_p
   return d;
 }
 
-/// An endpoint, or nothing for an empty text. @param port_min  1 where somebody is to be found there.
+/// An endpoint, or nothing for an empty text. @param port_min  1 where others have to find it.
 template <class Section>
 declaration optional_endpoint(naming n, const std::string& section,
                               place<Section, std::optional<host_port>> at, std::uint16_t port_min) {

@@ -3,6 +3,8 @@
 
 namespace mooncaf {
 
+/// Not beside the fields: in defaults.hpp each value stands with its reason, and other programs read it
+/// there.
 options default_options() {
   options o;
   o.cluster.listen = *config::parse_endpoint(defaults::cluster::listen);

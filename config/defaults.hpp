@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace cluster {
 inline constexpr auto mode = serving_mode::disaggregated;  // what mooncaf is for
-inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: nobody outside gets in unless asked to
+inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: no other host gets in unless it is to
 }  // namespace cluster
 
 namespace model {
@@ -27,12 +27,12 @@ inline constexpr std::uint64_t device_kv = 1 * GiB;  // bytes; as much as the ho
 inline constexpr auto device_write_policy =
     write_policy::write_through;  // every node finds every block, and a device that fails loses none
 inline constexpr auto l2_layout = page_order::page_first_direct;  // a layer of a page is one copy
-inline constexpr std::uint64_t link_bandwidth = 24 * GiB;  // bytes per second; PCIe 4.0 with 16 lanes
-inline constexpr auto link_latency = 10us;                 // of starting a copy on a graphics card
-inline constexpr std::uint32_t copy_engines = 2;           // one each way, as the cards of that link have
-inline constexpr std::uint32_t context_length = 0;         // tokens; 0: as the model was trained
-inline constexpr std::uint32_t threads = 0;                // 0: every core; matrix products scale with them
-inline constexpr std::uint32_t block_tokens = 64;  // tokens; 1.4 MiB of a 135M model: a link's full speed
+inline constexpr std::uint64_t link_bandwidth = 24 * GiB;         // bytes per second; PCIe 4.0 with 16 lanes
+inline constexpr auto link_latency = 10us;                        // of starting a copy on a graphics card
+inline constexpr std::uint32_t copy_engines = 2;    // one each way, as the cards of that link have
+inline constexpr std::uint32_t context_length = 0;  // tokens; 0: as the model was trained
+inline constexpr std::uint32_t threads = 0;         // 0: every core; matrix products scale with them
+inline constexpr std::uint32_t block_tokens = 64;   // tokens; 1.4 MiB of a 135M model: a link's full speed
 }  // namespace model
 
 namespace prefill {
@@ -70,16 +70,16 @@ namespace store {
 inline constexpr std::uint16_t port = 7460;          // where `mooncaf store` and the Python package look
 inline constexpr std::uint64_t dram_size = 1 * GiB;  // bytes; taken only where the conductor has a directory
 inline constexpr std::uint64_t dram_shared = 0;  // bytes; what a node keeps for both is for its owner to say
-inline constexpr std::uint64_t ssd_size = 16 * GiB;                    // bytes; only with store-ssd-path
+inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with store-ssd-path
 inline constexpr auto write_policy =
-    mooncaf::write_policy::write_back;              // writes only what memory cannot keep
-inline constexpr std::uint32_t selective_hits = 2;  // uses; what is wanted once is seldom wanted again
-inline constexpr std::uint32_t promote_hits = 2;    // uses; the same
-inline constexpr auto lease = 5s;                   // a reader on a slow link has its 16 MiB by then
-inline constexpr auto recovery = 1s;                // a holder looks for a directory four times a second
-inline constexpr auto eviction = eviction_policy::lru;                // what users of other stores expect
+    mooncaf::write_policy::write_back;                  // writes only what memory cannot keep
+inline constexpr std::uint32_t selective_hits = 2;      // uses; what is wanted once is seldom wanted again
+inline constexpr std::uint32_t promote_hits = 2;        // uses; the same
+inline constexpr auto lease = 5s;                       // a reader on a slow link has its 16 MiB by then
+inline constexpr auto recovery = 1s;                    // a holder looks for a directory four times a second
+inline constexpr auto eviction = eviction_policy::lru;  // what users of other stores expect
 inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room
-inline constexpr double hot_reads = 0;            // reads a second; 0: a copy nobody asked for costs memory
+inline constexpr double hot_reads = 0;  // reads a second; 0: a copy that was not asked for costs memory
 inline constexpr std::uint32_t hot_replicas = 2;  // one host more halves the load of the one it had
 inline constexpr std::uint32_t shards = 1;  // one thread answers more than most hosts ask; objects stay whole
 }  // namespace store

@@ -287,7 +287,7 @@ result<void> check_serving(const options& o) {
                 "device-write-policy: a device that computes in the host's "
                 "memory has nothing to write there; give "
                 "--device cuda, or --device linked");
-  // Who stores blocks or names them has to know how they lie, too.
+  // A process that stores blocks or names them has to know how they lie, too.
   if ((c.prefill || c.decode) && !linked && !config::cuda_ordinal(o.model.device) &&
       o.model.l2_layout != usual.l2_layout)
     return fail(ec::invalid_argument,

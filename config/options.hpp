@@ -33,7 +33,7 @@ enum class serving_mode : std::uint8_t {
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
 enum class log_format_choice : std::uint8_t { text, json };
 
-/// Who this process is in the cluster.
+/// What this process is in the cluster.
 struct cluster_options {
   bool conductor = true;  ///< roles of this process, from `role`
   bool prefill = true;
@@ -111,7 +111,7 @@ struct store_options {
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
   std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
   std::uint16_t endpoint_port = 0;   ///< cache: of the segment's endpoint for tenants; 0: any free one
-  std::string location;              ///< cache: of this host, such as "row2/rack7"; empty: nobody knows
+  std::string location;              ///< cache: of this host, such as "row2/rack7"; empty: not known
   // conductor: its directory
   std::chrono::nanoseconds lease{};     ///< a look protects an object for so long
   std::chrono::nanoseconds recovery{};  ///< it waits for the first segment that an earlier directory knew

@@ -1,5 +1,5 @@
-// Options of the object store, as its directory and the processes that mount memory take them: a part of
-// the table of declarations.cpp.
+// Options of the object store, as its directory and the nodes that mount memory take them: a part of the
+// table of declarations.cpp.
 
 #include "config/declaration_kinds.hpp"
 #include "runtime/base/units.hpp"
@@ -62,6 +62,7 @@ static void add_shards(table& t) {
       "store", at(&options::store, &store_options::shards), 1, 16, "shards"));
 }
 
+/// One section for the directory and for nodes that mount memory, since a process may be both.
 void add_store(table& t) {
   const auto c = &options::store;
   const std::string s = "store";

@@ -137,7 +137,7 @@ bool is_loopback(std::string_view host) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  if (word.size() > 64) return {};  // nobody mistypes at such length, and distance is quadratic
+  if (word.size() > 64) return {};  // a word of such length is no typing error, and distance is quadratic
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const auto& candidate : candidates) {

@@ -10,7 +10,7 @@
 namespace mooncaf {
 
 /// A host's name, perhaps behind where it stands, from the widest to the closest: "row2/rack7/HOST". What
-/// stands before the name is its location; hosts of which nobody says where they stand have none.
+/// stands before the name is its location; hosts whose place is not given have none.
 inline std::string_view host_name(std::string_view host) { return host.substr(host.rfind('/') + 1); }
 inline std::string_view location_of(std::string_view host) {
   const auto end = host.rfind('/');

@@ -1,5 +1,5 @@
 #pragma once
-// Time is std::chrono and monotonic; whoever needs it gets it as an argument.
+// Time is std::chrono and monotonic; code that needs it gets it as an argument.
 
 #include <chrono>
 #include <cstddef>

@@ -25,7 +25,7 @@ duration until_fallen(duration predicted, duration limit, duration span) noexcep
   return bounded_duration(to_seconds(span) * (1 - to_seconds(limit) / to_seconds(predicted)));
 }
 
-/// What is too dear at this load; half an SLO later it may not be.
+/// The request is too dear at this load; half an SLO later it may not be.
 std::optional<rejection> priced_out(admission_policy policy, const admission_question& q) {
   if (policy != admission_policy::priced) return std::nullopt;
   if (q.cost > q.cost_limit && !q.try_prefill) {
@@ -43,7 +43,7 @@ std::optional<rejection> priced_out(admission_policy policy, const admission_que
   return std::nullopt;
 }
 
-/// Who holds the memory leaves evenly over t_d.
+/// Requests that hold the memory leave evenly over t_d.
 rejection no_room(const admission_question& q) {
   const auto tokens = [](double n) { return std::to_string(static_cast<std::uint64_t>(n)); };
   const double limit = static_cast<double>(q.memory_limit) * memory_share(q.priority);
@@ -70,7 +70,7 @@ std::optional<rejection> check_admission(admission_policy policy, const admissio
     return waits;
   }
   const auto ttft_limit = share_of(q.ttft_slo, q.priority);
-  // The queue drains as time passes: what is too much now fits when the excess is done.
+  // The queue drains as time passes: the request fits when the excess is done.
   if (q.ttft > ttft_limit && !q.try_prefill)
     return missed(reject_stage::prefill, "TTFT", q.ttft, ttft_limit, q.ttft - ttft_limit);
   if (policy == admission_policy::baseline) return std::nullopt;
@@ -97,7 +97,7 @@ std::optional<rejection> admit_at_decode(const decode_model& model, std::uint64_
                                          duration tbt_slo, std::uint8_t priority) {
   const auto limit = share_of(tbt_slo, priority);
   const auto step = model.estimate(batch + 1, context_tokens + request_tokens);
-  // Alone it is as fast as it gets; refusing it would serve nobody.
+  // Alone on its instance a request is as fast as it gets; refusing it would serve no other.
   if (step <= limit || batch == 0) return std::nullopt;
   return missed(reject_stage::at_decode, "TBT", step, limit, duration{std::chrono::seconds(1)});
 }

@@ -42,8 +42,8 @@ struct admission_question {
   duration tbt_then{};     ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
-  /// Nobody else is charged to the instance: it is as fast as it gets, and an estimate that is wrong would
-  /// refuse for ever.
+  /// No other request is charged to the instance: it is as fast as it gets, and an estimate that is wrong
+  /// would refuse for ever.
   bool try_prefill = false, try_decode = false;
   double memory = 0;        ///< tokens that others are predicted to hold of the decode instance's memory
   double memory_needs = 0;  ///< … that this request will hold
@@ -60,7 +60,7 @@ struct admission_question {
 /// @source  Mooncake (arXiv 2407.00079), section 7.
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q);
 
-/// Whether the memory is there for what `q` asks about. An instance that nobody uses takes whatever it can
+/// Whether the memory is there for what `q` asks about. An instance without requests takes whatever it can
 /// hold.
 bool fits_memory(const admission_question& q) noexcept;
 

@@ -24,19 +24,20 @@ struct autoscaler_options {
 ///   needed = ceil(running · load / target)        up: needed > there        down: max(needed, lately) <
 ///   there
 ///
-/// @thread  Owned by whoever scales; not synchronised.
+/// @thread  Owned by one thread; not synchronised.
 /// @source  Kubernetes, Horizontal Pod Autoscaler (algorithm details, stabilisation window).
 class autoscaler {
  public:
   explicit autoscaler(const autoscaler_options& options) : options_(options) {}
 
-  /// @param load     of an instance, mean over those that run; 1 is full, and who waits counts beyond that.
+  /// @param load     of an instance, mean over those that run; 1 is full, and waiting requests count beyond
+  /// that.
   /// @param coming   that were asked for and do not run yet.
   /// @returns how many there should be, in [least, most].
   std::uint32_t wanted(double load, std::uint32_t running, std::uint32_t coming, time_point now) {
     const auto there = running + coming;
     const double wish = running * load / options_.target;
-    // With nobody running there is no load to go by.
+    // Without instances that run there is no load to go by.
     auto needed = running == 0 ? std::max(there, 1u) : static_cast<std::uint32_t>(std::ceil(wish - 1e-9));
     if (std::abs(wish - there) <= options_.tolerance * there) needed = there;
     needed = std::clamp(needed, options_.least, options_.most);

@@ -23,7 +23,7 @@ class broken_links {
       missed_[node].assign(missed.begin(), missed.end());
     }
   }
-  /// The node has left: what it said is void, and what others say of it.
+  /// The node has left: its word about others is void, and theirs about it.
   void forget(node_id node) {
     missed_.erase(node);
     for (auto& [other, peers] : missed_) std::erase(peers, node);

@@ -55,7 +55,7 @@ class byte_queue {
   static double drained(double left, duration over, double bytes_per_s) noexcept {
     return left > 0 ? std::max(left - to_seconds(over) * bytes_per_s, 0.0) : 0;
   }
-  /// What is due by now waits, and what waits moves.
+  /// Bytes that are due by now begin to wait, and waiting bytes move.
   void advance(time_point now, double bytes_per_s) {
     if (now <= now_) return;
     const auto next = number_of(now) + 1;

@@ -102,8 +102,8 @@ result<void> cluster_state::set_state(worker_id worker, instance_state state) {
 std::vector<request_id> cluster_state::charged_to(const seat& s) const {
   std::vector<request_id> found;
   for (const auto& [id, c] : charges_) {
-    const bool here = s.role == worker_role::prefill ? c.in_prefill() && c.what.prefill == s.slot
-                                                       : c.what.decode == s.slot;
+    const bool here =
+        s.role == worker_role::prefill ? c.in_prefill() && c.what.prefill == s.slot : c.what.decode == s.slot;
     if (here) found.push_back(id);
   }
   std::ranges::sort(found);  // whatever follows does not depend on the order in a hash table
@@ -232,7 +232,7 @@ bool cluster_state::release(request_id id, request_state how, time_point now, st
     if (c.what.session != block_key{}) sessions_.remember(c.what.session, tokens);
     tenants_.remember(c.what.tenant, tokens);
   }
-  // A request may be over before anybody told us that it decoded.
+  // A request may be over before word came that it decoded.
   if (!c.life.advance(how)) c.life.advance(request_state::failed);
   charges_.erase(i);
   return true;

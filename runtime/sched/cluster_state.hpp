@@ -54,7 +54,7 @@ class cluster_state {
   void renumber(node_id id, node_index index);
   /// @returns requests that are released now: those placed on its instances, and those of its own clients.
   std::vector<request_id> remove_node(node_id id);
-  /// Nobody could be heard for so long: no node is the more silent for it.
+  /// The conductor was away for so long and heard no node: none counts as the more silent for it.
   void excuse(duration away, time_point now);
   /// A sign of life.
   void touch(node_id id, time_point now);
@@ -81,7 +81,7 @@ class cluster_state {
     std::size_t answer = 0;           ///< `answer_class`
     duration step{};                  ///< predicted for its decoding, without a margin
     block_key session;                ///< of the prompt's last full block; zero: it has none
-    std::uint64_t tenant = 0;         ///< whose it is; 0: unknown
+    std::uint64_t tenant = 0;         ///< that sent the request; 0: unknown
     time_point since{};               ///< when it was charged
     duration predicted{};             ///< time from then to the end of its prefill
     hand_over kv{};                   ///< as it was promised, until its prefill ends

@@ -53,7 +53,7 @@ void decode_batch::cancel(request_id id) {
 
 std::optional<rejection> decode_batch::check(const decode_entry& entry, const decode_model& model,
                                              duration tbt_slo) const {
-  // One may wait for memory: it joins as soon as somebody leaves. With more the wait is anybody's guess.
+  // One may wait for memory: it joins as soon as another leaves. With more the wait cannot be foretold.
   if (options_.max_context_tokens > 0 && !waiting_.empty() &&
       reserved_tokens_ + longest(waiting_.front()) > options_.max_context_tokens) {
     return rejection{{ec::out_of_space, "decode's memory is full and " + std::to_string(waiting_.size()) +

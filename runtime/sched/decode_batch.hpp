@@ -44,8 +44,8 @@ class decode_batch {
   /// It ended, or its owner withdrew it. Unknown ids are ignored.
   void cancel(request_id id);
 
-  /// The double check when the KV has arrived: whether the batch with everyone who waits, at the predicted
-  /// step, keeps this request's SLO, and whether somebody waits for memory already (`ec::out_of_space`).
+  /// The double check when the KV has arrived: whether the batch with all that wait, at the predicted
+  /// step, keeps this request's SLO, and whether another waits for memory already (`ec::out_of_space`).
   /// Baseline admission decides only here.
   std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
                                  duration tbt_slo) const;
@@ -63,7 +63,7 @@ class decode_batch {
   std::vector<decode_entry> waiting_;
   std::vector<request_id> running_;
   std::vector<decode_entry> running_entries_;  // parallel to `running_`
-  std::uint64_t reserved_tokens_ = 0;  ///< context of the running batch at its longest
+  std::uint64_t reserved_tokens_ = 0;          ///< context of the running batch at its longest
 };
 
 }  // namespace mooncaf

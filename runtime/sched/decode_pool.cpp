@@ -102,7 +102,7 @@ void decode_pool::release(instance_slot slot, const needs& n, bool had_arrived) 
   m.context -= n.context;
   m.reserved -= n.memory;
   if (had_arrived) {
-    // What it had generated goes with it: its share, until the next report.
+    // The tokens that the request had generated go with it: its share, until the next report.
     m.grown -= m.grown / m.arrived;
     --m.arrived;
     m.arrived_context -= n.context;
@@ -136,7 +136,7 @@ void decode_pool::report(instance_slot slot, const instance_load& load) {
 duration decode_pool::cost(instance_slot slot, std::uint64_t prompt_tokens) const {
   const auto& m = all_[slot];
   const auto& model = classes_[m.speed].model;
-  // In the tree's own unit first, so that what it calls equal is equal here.
+  // In the tree's own unit first, so that instances that are equal there are equal here.
   const double load = static_cast<double>(as_key(load_seconds(m))) * 1e-12;
   return model.corrected(load + model.part_of(0, static_cast<double>(prompt_tokens)));
 }

@@ -15,7 +15,7 @@ namespace mooncaf {
 struct decode_choice {
   instance_slot slot = no_slot;
   duration tbt{};          ///< predicted step with this request in its batch
-  duration tbt_running{};  ///< … if nobody joined whose prefill is not over yet
+  duration tbt_running{};  ///< … without the requests whose prefill is not over yet
   bool saturated = false;  ///< its batch is full and as many requests wait already
 };
 
@@ -59,16 +59,16 @@ class decode_pool {
   /// Mean predicted step of the pool if `requests` with `context_tokens` in all were spread evenly over it.
   duration mean_step(std::uint64_t requests, std::uint64_t context_tokens) const;
 
-  /// Tokens of its memory that all who are charged to it will take, those in prefill included.
+  /// Tokens of its memory that all requests charged to it will take, those in prefill included.
   std::uint64_t reserved(instance_slot slot) const noexcept {
     return all_[slot].reserved + all_[slot].occupied;
   }
   /// … of which nothing is decoding's own (`occupy`).
   std::uint64_t occupied(instance_slot slot) const noexcept { return all_[slot].occupied; }
-  /// … of those that decode there now.
+  /// … of the requests that decode there now.
   std::uint64_t reserved_running(instance_slot slot) const noexcept { return all_[slot].arrived_memory; }
-  /// The live instance with the most memory that nobody is charged for; `no_slot` if there is none whose
-  /// memory is known. @cost  a look at every live instance.
+  /// The live instance with the most memory that is not charged to any request; `no_slot` if there is none
+  /// whose memory is known. @cost  a look at every live instance.
   instance_slot roomiest(std::span<const worker_id> avoid = {}) const;
   /// Memory of the largest live instance; 0 if one of them has no known limit.
   std::uint64_t largest_memory() const noexcept { return largest_; }
@@ -91,7 +91,7 @@ class decode_pool {
     std::uint64_t grown = 0;            // generated since, as last reported
     std::uint64_t reserved = 0;         // memory that all charged will take
     std::uint64_t arrived_memory = 0;   // … of those that arrived
-    std::uint64_t occupied = 0;         // memory taken by what is not decoding's
+    std::uint64_t occupied = 0;         // memory taken by other uses than decoding
     instance_load latest;
     bool used = false;
   };

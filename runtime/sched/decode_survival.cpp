@@ -9,7 +9,7 @@ namespace {
 
 constexpr double shortest = 0.05;  // seconds
 constexpr double per_octave = 5;
-constexpr double fading = 0.999;  // of what was seen before, with each observation
+constexpr double fading = 0.999;  // share that earlier observations keep with each further one
 
 }  // namespace
 

@@ -69,9 +69,9 @@ class decode_times {
 ///   prefill ends   ··|··1·|·2··|··1·|····|·3··|···
 ///   still there      × .1   × .3  × .5        × 1     ──► expected requests and context at T
 ///
-/// Until as many have ended as are under way, those that ended were the short ones: nobody is expected to
-/// end. Better than one t_d for all: answers differ by a factor of a hundred, and who has lasted long lasts
-/// longer. Memory follows the requests that are charged, not the time that passes between them.
+/// Until as many have ended as are under way, the ones that ended were short: no request is expected to
+/// end. Better than one t_d for all: answers differ by a factor of a hundred, and one that has lasted long
+/// lasts longer. Memory follows the requests that are charged, not the time that passes between them.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_survival {
  public:

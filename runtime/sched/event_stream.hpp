@@ -36,7 +36,7 @@ class event_stream {
   /// @param last  number of the last event that the snapshot includes. @param part  counts from 0.
   stream_verdict snapshot(std::uint64_t last, std::uint32_t part) noexcept {
     if (part != 0 && (waiting_ || part != parts_ || last + 1 != next_)) {
-      // A part before it was lost: what came so far is not everything.
+      // A part before this one was lost: the snapshot so far is not whole.
       if (waiting_) return stream_verdict::stale;
       waiting_ = true;
       ++gaps_;

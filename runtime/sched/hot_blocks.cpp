@@ -8,9 +8,9 @@ namespace mooncaf {
 namespace {
 
 constexpr double half_life = 30;  // seconds
-/// Until then a copy that was ordered counts as there, though nobody announced it.
+/// Until then a copy that was ordered counts as there, though no shard announced it.
 constexpr auto on_the_way = std::chrono::seconds(10);
-/// What many share stands at the front of a prompt: a system prompt of 8,192 tokens at 64 a block.
+/// Blocks that many prompts share stand at the front: a system prompt of 8,192 tokens at 64 a block.
 constexpr std::size_t most_in_one = 128;
 
 /// What is left of a heat after this time.
@@ -141,7 +141,7 @@ void hot_blocks::copy(const chain& c, std::span<const hot_node> nodes, const hol
     const bool here = has(n.id, c.front().key, holds);
     holders += here;
     auto& best = here ? source : target;
-    // Only who has it for certain can give it, and only who has what it builds on can use it.
+    // Only a node that has the block for certain can give it, and only one that has its parent can use it.
     const bool fits = here ? holds(n.id, c.front().key)
                            : copies_on(n.id) < n.budget_blocks &&
                                  (c.front().depth == 0 || has(n.id, c.front().parent, holds));

@@ -53,7 +53,7 @@ class hot_blocks {
 
   /// A request with this prompt was placed.
   void used(std::span<const block_key> keys, time_point now);
-  /// What to do now; assumes that it is done.
+  /// The copies to make now; they count as made.
   std::vector<hot_copy> plan(std::span<const hot_node> nodes, const holds_fn& holds, time_point now);
   double heat(const block_key& key, time_point now) const;
   /// Copies that were made on a node and are there, or on their way.

@@ -24,7 +24,7 @@ struct link_view {
 /// Every transfer of this node is entered when it begins and when it ends. Transfers to one peer share its
 /// link: one that begins behind others is expected to wait for their bytes, and what it took is held against
 /// all of these bytes together.
-/// @thread  Safe: fetches, hand-overs and whoever weighs a fetch use it from threads of their own.
+/// @thread  Safe: fetches, hand-overs and workers that weigh a fetch use it from threads of their own.
 class link_book {
  public:
   /// @returns bytes ahead of it, to be given back to `ended`.

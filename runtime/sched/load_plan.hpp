@@ -14,7 +14,7 @@ namespace mooncaf {
 struct load_question {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t block_tokens = 1;
-  std::uint32_t device_blocks = 0;  ///< in the device's own memory; nothing is loaded behind those
+  std::uint32_t device_blocks = 0;  ///< in the device's own memory; nothing is loaded behind them
   std::uint32_t dram_blocks = 0;    ///< in the own memory
   std::uint32_t held_blocks = 0;    ///< … or on the own disk
   std::uint32_t remote_blocks = 0;  ///< at another node

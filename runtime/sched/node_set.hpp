@@ -1,5 +1,5 @@
 #pragma once
-// A set of small node numbers as a bitmap: what a block that most nodes hold is held by.
+// A set of small node numbers as a bitmap: the holders of a block that most nodes hold.
 
 #include <algorithm>
 #include <bit>

@@ -26,7 +26,7 @@ struct admit {
 struct part {
   node_id peer;
 };
-/// It is gone: fail what is under way with it, and forget what was learned of it.
+/// The peer is gone: transfers under way with it fail, and all that was learned of it is forgotten.
 struct remove {
   node_id peer;
 };
@@ -49,7 +49,7 @@ using peer_actions =
     std::vector<std::variant<peer_action::admit, peer_action::part, peer_action::remove, peer_action::close,
                              peer_action::close_later, peer_action::fenced>>;
 
-/// A peer that is shut out has slices under way that nobody can call back: memory that it was let write must
+/// A peer that is shut out has slices under way that cannot be called back: memory that it was let write must
 /// not be given to another request before they cannot land any more.
 /// @thread  Owned by the messenger; not synchronised.
 class peer_fence {
@@ -59,7 +59,7 @@ class peer_fence {
 
   /// The peer can be reached from now on.
   void up(node_id peer);
-  /// It cannot. What it still has under way must not land among what it writes once it is back.
+  /// The peer cannot be reached. Transfers that it still has under way must not land among later ones.
   void down(node_id peer);
   /// No byte may land that it was let write when it had been shut out `then` times. It stays out until it is
   /// `up` anew.

@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto first_wait = std::chrono::milliseconds(100);
 constexpr auto longest_wait = std::chrono::seconds(2);
-/// What the side that is to be called waits before it calls itself.
+/// How long the side that is to be called waits before it calls itself.
 constexpr auto courtesy = std::chrono::seconds(3);
 
 }  // namespace

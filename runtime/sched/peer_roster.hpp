@@ -1,5 +1,5 @@
 #pragma once
-// The other members of the cluster as one node knows them: who is connected, and whom to call when.
+// The other members of the cluster as one node knows them: which are connected, and which to call when.
 
 #include <cstdint>
 #include <optional>
@@ -25,8 +25,8 @@ namespace mooncaf {
 ///
 /// A **meeting** is the time from one loss to the next, numbered by each side for itself, ever higher, and
 /// told in the greeting: a peer that greets us with a higher number than before had lost us, whether we
-/// noticed or not. The answer to such a greeting has a new number, too: a caller that meant somebody else,
-/// who lived at our address before, had not lost us, and learns that we have dropped what it had here.
+/// noticed or not. The answer to such a greeting has a new number, too: a caller that meant another node,
+/// which lived at our address before, had not lost us, and learns that we have dropped what it had here.
 /// @thread  not synchronised
 class peer_roster {
  public:
@@ -47,7 +47,7 @@ class peer_roster {
   /// The call that `due` ordered failed.
   void missed(node_id peer, time_point now);
 
-  /// Whom to call now. Each is named once, until `missed` or `lost`.
+  /// Members to call now. Each is named once, until `missed` or `lost`.
   std::vector<node_id> due(time_point now);
   /// Members that are not connected, ascending.
   std::vector<node_id> unreachable() const;

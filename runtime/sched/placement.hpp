@@ -26,10 +26,10 @@ struct schedule_request {
   /// Decode instances that earlier attempts failed on, e.g. as the prefill node cannot reach them: taken only
   /// if no other is live.
   std::span<const worker_id> avoid{};
-  node_id gateway{};         ///< where its client is; zero: nobody's, e.g. in a simulation
+  node_id gateway{};         ///< node of the gateway that has its client; zero: none, e.g. in a simulation
   time_point arrival{};      ///< at the gateway; zero: now. Time spent before counts towards the TTFT
-  bool resumed = false;      ///< a worker was lost in mid-answer: it may wait, but is refused by nobody
-  std::uint64_t tenant = 0;  ///< whose it is, as a hash; 0: unknown
+  bool resumed = false;      ///< a worker was lost in mid-answer: it may wait, but is never refused
+  std::uint64_t tenant = 0;  ///< that sent it, as a hash; 0: unknown
 };
 
 /// A node that has leading blocks of a prompt in memory.
@@ -49,10 +49,10 @@ struct placement {
   node_id prefill_node;
   node_id decode_node;
   std::uint32_t local_blocks = 0;   ///< leading blocks at the prefill node
-  node_id source;                   ///< whom to fetch a longer prefix from; none: 0
+  node_id source;                   ///< node to fetch a longer prefix from; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
   storage_tier source_tier = storage_tier::dram;
-  /// Who else has at least half of what is fetched, those that send the least first: it comes from all of
+  /// Other nodes that have at least half of what is fetched, the least busy first: it comes from all of
   /// them at once. The decision counts on the source alone.
   std::vector<prefix_holder> beside;
   duration predicted_ttft{};  ///< since arrival

@@ -113,7 +113,7 @@ bool is_barred(const selection_input& in, node_index node) noexcept {
   return in.barred != nullptr && in.barred->test(node);
 }
 
-/// What the node of an instance holds of the prompt.
+/// The blocks of the prompt that the node of an instance holds.
 holder_match held_by(const prefix_match& match, node_index node) {
   for (const auto& m : match.few()) {
     if (m.node == node) return m;
@@ -186,7 +186,7 @@ class earliest_selector final : public prefill_selector {
       if (slot == no_slot) return;
       if (const auto c = costs.on(slot, held); better(c, best)) best = c;
     };
-    // Those that hold nothing more than a crowd does can only win with a queue that leaves room for their
+    // Instances that hold nothing more than a crowd does can only win with a queue that leaves room for their
     // cost.
     const auto weigh_shortest = [&](std::size_t c, const holder_match& held, auto&& find) {
       auto room = duration::max() / 2;

@@ -8,10 +8,10 @@
 
 namespace mooncaf {
 
-/// When the loading of a prefix ends before all of it is there. What came until then is used: leading blocks,
-/// whole and verified.
+/// When the loading of a prefix ends before all of it is there. Blocks that came until then are used: leading
+/// ones, whole and verified.
 enum class prefetch_mode : std::uint8_t {
-  best_effort,    ///< as soon as there is nothing else to compute: nobody ever waits
+  best_effort,    ///< as soon as there is nothing else to compute: the device never waits
   wait_complete,  ///< never
   timeout,        ///< after a time that grows with what is loaded
 };
@@ -25,7 +25,7 @@ constexpr auto words_of(prefetch_mode) noexcept {
 /// Unless given, what server and simulator do.
 struct prefetch_options {
   prefetch_mode mode = prefetch_mode::timeout;  ///< bounds what a slow holder can cost a request
-  /// Timeout: whatever the length. What a busy peer's mailbox and disk may take.
+  /// Timeout: whatever the length. A busy peer's mailbox and disk may take as long.
   duration base = std::chrono::milliseconds(100);
   /// Timeout: … for so many tokens. Slower than that, computing them is faster: 1,024 tokens take 0.1 to 0.6
   /// s on what this was measured on.

@@ -1,5 +1,5 @@
 #pragma once
-// The prefill instances: who has how much to do, and whose queue is the shortest.
+// The prefill instances: how much each has to do, and which queue is the shortest.
 
 #include <cstdint>
 #include <span>

@@ -8,7 +8,7 @@ namespace mooncaf {
 namespace {
 
 constexpr std::uint32_t first_capacity = 16;
-constexpr std::size_t prefetch_ahead = 16;  // what one core keeps in flight
+constexpr std::size_t prefetch_ahead = 16;  // loads that one core keeps in flight
 constexpr std::size_t crowd_size = 16;      // fewer are named one by one
 
 }  // namespace
@@ -315,7 +315,7 @@ struct prefix_index::walk {
     }
   }
 
-  /// Key `i` is held as `s` says. @returns whether anybody is left.
+  /// Key `i` is held as `s` says. @returns whether any node is left.
   bool next(const slot& s, std::uint32_t i) {
     if (crowded) {
       if (s.is_spilled() && index.sets_[s.set()].is_bitmap) {
@@ -357,7 +357,7 @@ struct prefix_index::walk {
     if (out.crowd_.empty()) crowded = false;
   }
 
-  /// Few hold key `i`: those of the crowd go on by name, the others stay behind.
+  /// Few nodes hold key `i`: the ones of the crowd go on by name, the others stay behind.
   void disperse(const slot& s, std::uint32_t i) {
     for (const auto h : index.listed(s)) {
       const auto node = node_of(h);

@@ -1,5 +1,5 @@
 #pragma once
-// Who holds which KV blocks, cluster-wide: the conductor's soft copy of what the shards announce.
+// Which nodes hold which KV blocks, cluster-wide: the conductor's soft copy of what the shards announce.
 
 #include <cstdint>
 #include <memory>
@@ -38,7 +38,7 @@ class prefix_index {
   std::optional<node_index> add_node();
   /// Forgets a node and everything it holds. @cost O(1); `sweep` does the work.
   void drop_node(node_index node);
-  /// Goes over `slots` slots and drops what lost nodes held there. No work while there are none.
+  /// Goes over `slots` slots and drops the holdings of lost nodes there. No work while there are none.
   void sweep(std::size_t slots);
 
   /// `node` holds the block, in `tier`; replaces an earlier tier.
@@ -48,7 +48,7 @@ class prefix_index {
   /// Brings the slot of a block near, for an `add` or `remove` soon after.
   void prefetch(const block_key& key) const noexcept { prefetch_tag(key.low); }
 
-  /// Who holds how many leading blocks. `out` is reused: with enough capacity nothing is allocated.
+  /// How many leading blocks each node holds. `out` is reused: with enough capacity nothing is allocated.
   /// @cost O(longest match) slots, fetched from memory side by side.
   void match(std::span<const block_key> keys, prefix_match& out) const;
   /// Leading blocks of `keys` that `node` holds, in any tier; in [0, keys.size()].

@@ -1,5 +1,5 @@
 #pragma once
-// The answer to "who holds how much of this prompt": a few nodes by name, crowds of nodes as bitmaps.
+// Which nodes hold how much of a prompt: a few nodes by name, crowds of nodes as bitmaps.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ struct holder_match {
   friend bool operator==(const holder_match&, const holder_match&) noexcept = default;
 };
 
-/// Many nodes that hold the same leading blocks, all in DRAM: those behind a system prompt that everybody
-/// has.
+/// Many nodes that hold the same leading blocks, all in DRAM: the ones behind a system prompt that every
+/// request has.
 struct holder_crowd {
   std::uint32_t blocks = 0;
   node_set nodes;

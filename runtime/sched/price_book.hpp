@@ -1,5 +1,5 @@
 #pragma once
-// What a request may cost, depending on how much is left: who is cheap gets in when room is scarce.
+// What a request may cost, depending on how much room is left: cheap requests get in when it is scarce.
 
 #include <algorithm>
 #include <cmath>
@@ -11,18 +11,18 @@
 
 namespace mooncaf {
 
-/// Under overload somebody is refused, and every request counts the same: refusing one of 30 s of prefill
+/// Under overload some request is refused, and every one counts the same: refusing one of 30 s of prefill
 /// makes room for twenty of 1.5 s. The largest cost that is taken falls with the load, from everything to the
 /// cheapest:
 ///
 ///   limit   c_high ┤▔▔▔▔▔╲                     c_low, c_high: the range of costs seen of late
 ///                  │      ╲▁▁                  load: queue over the SLO, 0 … 1
-///           c_low  ┤         ▔▔▔▔╲             free: up to here nobody is priced out
+///           c_low  ┤         ▔▔▔▔╲             free: up to here none is priced out
 ///                  └─────┴────────┴─ load
 ///                        free     1         … of what is asked for, the share that can be done
 ///
 /// The more is asked for, admitted or not, the earlier prices rise: with little to choose from, a place that
-/// is kept for somebody cheaper stays empty; with plenty, it does not.
+/// is kept for a cheaper request stays empty; with plenty, it does not.
 ///
 /// The queue settles where what is taken is what the pool can do, below the SLO, which keeps TTFT inside it
 /// even when estimates err: TTFT slack is spent on the requests that need the least of it.

@@ -31,7 +31,7 @@ constexpr bool is_terminal(request_state s) noexcept { return s >= request_state
 ///    placed ──► prefilling ──► decoding ──► finished
 ///      │  └────────────────────►│             ▲        (a notice of start may be lost or late)
 ///      │            │           └─────────────┤
-///      └────────────┴───────────► failed, cancelled, lost (its instance left), expired (nobody told us)
+///      └────────────┴───────────► failed, cancelled, lost (its instance left), expired (no word of its end)
 class request_life {
  public:
   request_state state() const noexcept { return state_; }

@@ -1,5 +1,5 @@
 #pragma once
-// When a request that has no place is tried again, and when nobody tries any more: the gateway's rules, which
+// When a request that has no place is tried again, and when it is given up: the gateway's rules, which
 // a simulated cluster follows, too.
 
 #include <algorithm>

@@ -11,21 +11,21 @@
 namespace mooncaf {
 
 struct role_switch_options {
-  double busy = 0.5;                         ///< nobody moves while the fuller pool is below this load
-  double margin = 0.1;                       ///< by which the fuller pool's load must fall, or nobody moves
+  double busy = 0.5;    ///< no machine moves while the fuller pool is below this load
+  double margin = 0.1;  ///< by which the fuller pool's load must fall, or no machine moves
   duration hold = std::chrono::seconds(30);  ///< for which that must have been so
 };
 
 /// The instances of one role.
 struct pool_load {
-  double load = 0;  ///< of an instance, mean; 1 is full, and who waits counts beyond that
+  double load = 0;  ///< of an instance, mean; 1 is full, and waiting requests count beyond that
   std::uint32_t running = 0;
 };
 
 /// An elastic pool: the emptier role gives one instance to the fuller one if the fuller of both is the
 /// emptier for it afterwards. One at a time; the caller drains it, and asks again when it works in its new
 /// role.
-/// @thread  Owned by whoever switches; not synchronised.
+/// @thread  Owned by one thread; not synchronised.
 class role_switch {
  public:
   explicit role_switch(const role_switch_options& options) : options_(options) {}

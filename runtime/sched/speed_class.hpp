@@ -1,5 +1,5 @@
 #pragma once
-// Instances of one speed: those whose calibrations agree share a model, and an order by load.
+// Instances of one speed: where calibrations agree they share a model, and an order by load.
 
 #include <algorithm>
 #include <cstddef>

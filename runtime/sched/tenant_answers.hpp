@@ -1,5 +1,5 @@
 #pragma once
-// How long the answers of a tenant are as a rule: who asks often asks alike.
+// How long the answers of a tenant are as a rule: a tenant that asks often asks alike.
 //
 //   gateway   hash of the API key's tenant and the request's `user` ─► schedule_job ─► schedule_request
 //   conductor `typical(tenant)` ─► answer_class, where no earlier answer of the session is known
@@ -13,7 +13,7 @@
 namespace mooncaf {
 
 /// The geometric mean of a tenant's answers, recent ones counting more. A table of fixed size: what collides
-/// is forgotten, the tenant who asks less first.
+/// is forgotten, the tenant that asks less first.
 /// @thread  Owned by the conductor; not synchronised.
 class tenant_answers {
  public:
@@ -23,7 +23,7 @@ class tenant_answers {
     const auto& e = table_[place_of(tenant)];
     return e.tenant == tenant && e.answers >= enough ? static_cast<std::uint32_t>(std::exp2(e.mean)) : 0;
   }
-  /// @param tenant  0 is nobody. @param tokens  0 is not remembered.
+  /// @param tenant  0 is unknown and not remembered. @param tokens  0 is not remembered.
   void remember(std::uint64_t tenant, std::uint32_t tokens) {
     if (tenant == 0 || tokens == 0) return;
     if (table_.empty()) table_.resize(places);

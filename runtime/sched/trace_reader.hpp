@@ -68,7 +68,7 @@ class trace_reader {
 
   trace_options options_;
   std::function<void(trace_record&&)> sink_;
-  std::string pending_;  // begin of a line whose end has not come
+  std::string pending_;  // begin of a line that has not ended yet
   std::size_t line_number_ = 0;
   std::size_t records_ = 0;
   std::int64_t latest_ms_ = 0;

@@ -40,8 +40,8 @@ void transfer_board::charge(node_index from, node_index to, std::uint64_t bytes,
   at(to).receives.add(now, static_cast<double>(bytes), now, rate(to));
 }
 
-/// What is there already when the computation begins, and what it makes: pieces that move one after another
-/// as it goes on.
+/// KV that is there already when the computation begins, and KV that it makes: pieces that move one after
+/// another as it goes on.
 template <class Visit>
 void transfer_board::for_each_part(const hand_over& h, Visit&& visit) {
   constexpr duration piece = std::chrono::milliseconds(250);

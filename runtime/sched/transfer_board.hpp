@@ -29,7 +29,8 @@ struct hand_over {
 /// @thread  Owned by the conductor; not synchronised.
 class transfer_board {
  public:
-  /// Pairs that are remembered per node; the oldest goes first. Those behind it cost what the others cost.
+  /// Pairs that are remembered per node; the oldest goes first. A forgotten pair costs what a pair that was
+  /// not measured costs.
   static constexpr std::size_t most_pairs = 64;
 
   explicit transfer_board(transfer_model assumed) : assumed_(assumed) {}
@@ -53,7 +54,7 @@ class transfer_board {
   /// How long after its computation the last of it will be there, with what both ends are to move before it.
   duration wait(const hand_over& h) const noexcept;
   void promise(const hand_over& h, time_point now);
-  /// What was promised will not be sent then; what is due by now passes by itself.
+  /// Promised bytes will not be sent then; bytes that are due by now pass by themselves.
   void withdraw(const hand_over& h, time_point now);
   /// The computation of what was promised ended before its time: all that is left of it is on its way by now.
   void hasten(hand_over& h, time_point now);

@@ -1,5 +1,5 @@
 #pragma once
-// How often something bounded gives a place back: what an honest Retry-After is made of.
+// How often something bounded gives a place back, for an honest Retry-After.
 
 #include <algorithm>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace mooncaf {
 
-/// The mean time between places that came free of late. Those who were refused since the last one are taken
-/// to come back first: who is refused now is told to come after them.
+/// The mean time between places that came free of late. Requests that were refused since the last one are
+/// taken to come back first: one that is refused now is told to come after them.
 /// @thread  Owned by one thread; not synchronised.
 class turnover {
  public:
@@ -20,7 +20,7 @@ class turnover {
     seen_ = true;
     refused_ = 0;
   }
-  /// Somebody is refused. @returns when there should be a place for them, at least a second: from the mean
+  /// A request is refused. @returns when there should be a place for it, at least a second: from the mean
   /// time, or from what has passed since the last one came free, if that is longer already.
   duration refuse(time_point now) noexcept {
     constexpr duration least = std::chrono::seconds(1), most = std::chrono::minutes(10);

@@ -1,5 +1,5 @@
 #pragma once
-// Priority classes that age: who waits long enough overtakes everybody.
+// Priority classes that age: a request that waits long enough overtakes all others.
 
 #include <algorithm>
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace mooncaf {
 
-/// One rule, live and simulated, in the conductor's queue and the workers': who has waited for as long as the
-/// TTFT SLO, since it came to a gateway, is a class more urgent. Before that the classes are kept apart. This
-/// is the default of that SLO.
+/// One rule, live and simulated, in the conductor's queue and the workers': a request that has waited for as
+/// long as the TTFT SLO, since it came to a gateway, is a class more urgent. Before that the classes are kept
+/// apart. This is the default of that SLO.
 inline constexpr duration default_aging = std::chrono::seconds(30);
 
 /// The class of a request at `now`: its priority (0 first), one better per `aging` waited, without a lower

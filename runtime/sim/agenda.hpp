@@ -18,7 +18,7 @@ class agenda {
   bool empty() const noexcept { return events_.empty(); }
   /// When the next event is. @pre not empty; likewise of `take`.
   ticks next_at() const noexcept { return events_.next().at; }
-  /// The next event. The clock stays where it is, since an event that concerns nobody takes no time.
+  /// The next event. The clock stays where it is, since an event that turns out void takes no time.
   event take() { return events_.pop(); }
   void advance_to(ticks when) noexcept { now_ = when; }
 

@@ -51,9 +51,9 @@ struct cluster {
   bool is_needed(std::uint32_t machine) const;
   /// Decoding goes on at another speed after the step under way.
   void change_pace(std::uint32_t machine);
-  /// What a machine that nobody needs holds of KV is gone.
+  /// The KV of a machine that is not needed any more is gone.
   void empty_memory(std::uint32_t machine);
-  /// What it computed, held and moved is gone. @returns what answers had got.
+  /// The machine dies with all that it computed, held and moved. @returns how far its answers had got.
   std::vector<torn_answer> crash(std::uint32_t machine);
 
  private:

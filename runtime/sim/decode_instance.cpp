@@ -113,7 +113,7 @@ std::optional<next_turn> decode_instance::begin_run(ticks now, double slowdown, 
   run_batch_ = static_cast<std::uint32_t>(members_.size());
   run_context_ = context_;
   planned_ = members_.front().finish - steps_;
-  if (load_blocks_ > 0) {  // the first step after somebody joined is a run of its own
+  if (load_blocks_ > 0) {  // the first step after a request joined is a run of its own
     run_.seconds = tier_->beside_loads(run_.seconds, std::exchange(load_blocks_, 0));
     planned_ = 1;
   }
@@ -141,7 +141,7 @@ std::vector<torn_answer> decode_instance::crash(ticks now, const request_table& 
   std::vector<torn_answer> torn;
   for (const auto& m : members_) {
     const auto& r = requests[m.slot];
-    // Of who had all of them by now the last is on its way to nobody.
+    // An answer that is complete by now has no further token on its way.
     const auto tokens = std::min(steps_ - r.first_step, std::int64_t{r.decode_tokens} - 1);
     torn.push_back({m.slot, static_cast<std::uint32_t>(tokens), tokens > 0 ? last : 0,
                     history_.gaps(r.first_step, r.first_step + tokens, to_sec(r.joined - r.first_token))});

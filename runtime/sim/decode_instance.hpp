@@ -35,9 +35,9 @@ struct torn_answer {
 };
 
 /// Steps are not simulated one by one: with an unchanged batch each takes a little longer than the last, so
-/// the time of any number of them is a formula, and one event stands for all until somebody joins or ends.
+/// the time of any number of them is a formula, and one event stands for all until a request joins or ends.
 ///
-///   turn      who joins waits for the end of the step under way
+///   turn      a request that joins waits for the end of the step under way
 ///    ├──┬──┬──┬──┬──┬──┬──┤ planned: until the first member has its last token
 ///                 ▲ wake() ─► the turn moves here
 ///
@@ -77,7 +77,7 @@ class decode_instance {
                                 log_histogram& gaps, std::vector<std::uint32_t>& finished);
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
-  /// It dies: every turn planned is void, and nobody is here any more.
+  /// The instance dies: every turn planned is void, and no request is here any more.
   /// @param gaps  gets the time between tokens that were made. @returns members, with what they have got.
   std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
 
@@ -93,7 +93,7 @@ class decode_instance {
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }
   const std::optional<device_tier>& tier() const noexcept { return tier_; }
-  /// Its device's memory is emptied; nobody computes there.
+  /// The memory of its device is emptied. @pre no answer decodes here.
   void forget_kv() {
     if (tier_) tier_->clear();
   }

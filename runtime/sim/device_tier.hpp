@@ -29,7 +29,8 @@ class device_tier {
   static constexpr std::uint64_t most_blocks = 1u << 22;
 
   /// @param machine  with `device_link_bytes_per_s` > 0; holds `most_blocks` at most. @param stages  machines
-  /// that share the layers. @param rule  of who computes for itself alone; else all is written through.
+  /// that share the layers. @param rule  of a machine that decodes what it computes; else all is written
+  /// through.
   /// @param tree  of the tiers of its node; null: one of its own.
   explicit device_tier(const profile& machine, std::uint32_t stages = 1, device_write_rule rule = {},
                        std::shared_ptr<prefix_tree> tree = {});

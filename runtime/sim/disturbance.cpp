@@ -117,7 +117,6 @@ std::string shown(double seconds) {
 
 }  // namespace
 
-
 result<std::vector<disturbance>> parse_disturbances(std::string_view text, std::string_view file) {
   std::vector<disturbance> all;
   std::size_t number = 0;
@@ -162,7 +161,7 @@ double with_bursts(const std::vector<disturbance>& all, double at_s) {
   double comes = at_s;
   for (const auto& d : all) {
     if (d.kind != disturbance_kind::burst || comes <= d.at_s) continue;
-    // What would come within for_s * factor comes within for_s.
+    // Requests that would come within for_s * factor come within for_s.
     const double within = std::min(comes - d.at_s, d.for_s * d.factor);
     comes -= within - within / d.factor;
   }

@@ -22,7 +22,7 @@ enum class disturbance_kind : std::uint8_t {
 struct disturbance {
   disturbance_kind kind = disturbance_kind::slow;
   worker_role role = worker_role::prefill;  ///< of the instances; a burst has none
-  std::uint32_t first = 0;                    ///< instances [first, last] of it
+  std::uint32_t first = 0;                  ///< instances [first, last] of it
   std::uint32_t last = 0;
   bool one_by_one = false;  ///< restarts: the next one is drained when the one before is back
   double factor = 1;
@@ -31,7 +31,7 @@ struct disturbance {
   /// Failures at random between `at_s` and `at_s + for_s`: exponential times, means of being up and of being
   /// away. 0: one failure, at `at_s`, away for `for_s`.
   double mtbf_s = 0, mttr_s = 0;
-  double unseen_s = 0;  ///< failures: so long nobody notices, and requests still go there
+  double unseen_s = 0;  ///< failures: so long the conductor does not notice, and requests still go there
 };
 
 /// A line each, `#` begins a comment:

@@ -77,7 +77,8 @@ void disturber::begin_restart(std::uint32_t number, std::uint32_t instance) {
   }
 }
 
-/// Draining, until nobody needs it; then away; then back with an empty memory. Unless it dies before.
+/// The machine drains until no request needs it, is away, and comes back with an empty memory, unless it dies
+/// before.
 void disturber::go_on_restarting(std::uint32_t number, std::uint32_t instance) {
   const auto& d = w_.options.disturbances[number];
   const auto machine = w_.layout.machine_of(d.role, instance);
@@ -125,13 +126,12 @@ void disturber::die(std::uint32_t number, std::uint32_t machine) {
   cut_off(machine);
   const double down = d.mtbf_s > 0 ? draws(number, machine).exponential(d.mttr_s) : d.for_s;
   const auto now = w_.time.now(), back = now + std::max<ticks>(from_sec(down), 1);
-  w_.out.absences.push_back({w_.layout.role_of(machine), w_.layout.instance_of(machine), to_sec(now),
-                             to_sec(back), true});
+  w_.out.absences.push_back(
+      {w_.layout.role_of(machine), w_.layout.instance_of(machine), to_sec(now), to_sec(back), true});
   w_.time.add(back, event_kind::machine, machine, stamp_of(machine_event::returns, number));
   if (d.unseen_s == 0) return noticed(machine);
   const auto seen = now + from_sec(d.unseen_s);
-  if (seen < back)
-    w_.time.add(seen, event_kind::machine, machine, stamp_of(machine_event::noticed, number));
+  if (seen < back) w_.time.add(seen, event_kind::machine, machine, stamp_of(machine_event::noticed, number));
 }
 
 /// KV that was on its way from a machine that died does not arrive.

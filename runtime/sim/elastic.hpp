@@ -13,7 +13,7 @@ struct instance_range {
   std::uint32_t least = 0, most = 0;  ///< most 0: as many as there are, always
 };
 
-/// What may change while a cluster serves. The live server does neither: whoever runs it starts and stops
+/// Changes of a cluster while it serves. The live server makes none: its operator starts and stops
 /// nodes.
 struct elastic_options {
   instance_range prefill, decode;  ///< autoscaling (`autoscaler`)

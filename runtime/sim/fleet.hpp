@@ -62,13 +62,14 @@ class fleet {
   std::optional<std::uint32_t> hire(worker_role role);
   /// It has started.
   void serve(std::uint32_t machine);
-  /// The latest that came drains, since its cache is the youngest. @returns which; nothing if only one serves.
+  /// The latest that came drains, since its cache is the youngest. @returns which; nothing if only one
+  /// serves.
   std::optional<std::uint32_t> dismiss(worker_role role, machine_leaves why);
   /// A machine that drains for good serves on. @returns whether there was one.
   bool keep_one(worker_role role);
-  /// It drains in order to leave: it has not died meanwhile, and nobody kept it.
+  /// The machine drains in order to leave: it has not died meanwhile, and was not kept after all.
   bool leaves(std::uint32_t machine) const noexcept;
-  /// Nobody needs it any more: it is switched off. @returns what it drained for.
+  /// The machine is not needed any more: it is switched off. @returns what it drained for.
   machine_leaves let_go(std::uint32_t machine);
 
   /// The run begins: machines that are there are paid for from now on.

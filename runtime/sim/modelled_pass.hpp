@@ -37,7 +37,7 @@ hash128 modelled_fingerprint(const profile& p);
 /// All that the tokens so far decide; what a token's KV holds.
 struct token_state {
   std::array<std::uint16_t, 2> hash{0x6D6F, 0x6F6E};  ///< one per layer: a layer's KV needs no later layer
-  std::uint16_t left = 0;  ///< tokens of the answer that are still to come; 0: nobody said
+  std::uint16_t left = 0;  ///< tokens of the answer that are still to come; 0: not known
 
   token_state after(std::int32_t token) const noexcept;
   /// The token that follows: a word, or the end if the answer is as long as it was to be.

@@ -70,7 +70,7 @@ cache_hit node_cache::match(std::span<const block_key> keys) const noexcept {
     if (h == prefix_tree::none) break;
     const bool here = dram_.here(h);
     if (!here && !ssd_.here(h)) break;
-    // What lies in memory behind a block on disk is of no use without that.
+    // A block in memory behind one on disk is of no use without that one.
     hit.from_ssd += !here || hit.from_ssd > 0;
     ++hit.blocks;
   }

@@ -37,6 +37,8 @@ result<void> check_elastic(const simulation_options& o) {
 
 }  // namespace
 
+/// What the command line cannot know, since it checks one option at a time: combinations that make no
+/// cluster.
 result<void> check_options(const simulation_options& o) {
   const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
   constexpr std::uint32_t most = 8191;
@@ -80,7 +82,7 @@ result<void> check_options(const simulation_options& o) {
                         : "coupled nodes are called node"));
     const auto count = d.role == worker_role::prefill  ? o.prefill
                        : d.role == worker_role::decode ? o.decode
-                                                        : o.prefill + o.decode;
+                                                       : o.prefill + o.decode;
     if (d.first >= count) return bad("'" + to_string(d) + "': there is no such instance");
   }
   if (!(o.balancing_threshold >= 1)) return bad("the balancing threshold must be at least 1");

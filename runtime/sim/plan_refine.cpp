@@ -12,7 +12,7 @@ namespace mooncaf::sim {
 
 namespace {
 
-/// What a goal that names a load wants little of: first the first.
+/// A goal that names a load wants little of these, of the first above all.
 using price = std::tuple<double, double, double>;
 
 price price_of(const plan_problem& p, const plan_cluster& c) {

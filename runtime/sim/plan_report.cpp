@@ -60,6 +60,7 @@ std::string devices_line(const plan_problem& p, const plan_cluster& c) {
   return text;
 }
 
+/// First what a reader came for: the cluster, and how much it carries.
 void head(std::string& out, const plan_problem& p, const plan_answer& a, const std::string& currency) {
   const auto o = options_of(p, a.cluster);
   put(out, "recommended          %s = %u machines; %s, %s admission\n", describe(p, a.cluster).c_str(),

@@ -297,7 +297,7 @@ std::optional<plan_cluster> strongest(plan_judge& judge, const plan_cluster& fir
   std::optional<plan_cluster> best;
   double most = 0;
   auto forms = forms_of(p, first);
-  // What usually carries more comes first: what comes then is but compared with it.
+  // Clusters that usually carry more come first: later ones are only compared with them.
   std::ranges::stable_partition(forms, [](const plan_cluster& f) { return !f.coupled(); });
   for (const auto& form : forms) split_sweep{judge, splits_of(p, form), best, most}.run();
   return best;

@@ -11,7 +11,7 @@
 
 namespace mooncaf::sim {
 
-/// Of what the answer carries: who carries less than that is told to carry nothing.
+/// Share of what the answer carries: a cluster that carries less than that is told to carry nothing.
 inline constexpr double hardly_any = 0.15;
 
 /// A cluster and how much of the trace's traffic it carries.
@@ -77,7 +77,7 @@ struct plan_answer {
 result<plan_answer> plan(const plan_problem& problem, const std::vector<workload_record>& records,
                          plan_progress progress = {});
 
-/// The same prompts, longer by a share of their length with text that nobody shares.
+/// The same prompts, longer by a share of their length with text that no other prompt has.
 std::vector<workload_record> lengthened(std::vector<workload_record> records, double share,
                                         std::uint32_t block_tokens);
 

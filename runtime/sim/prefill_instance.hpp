@@ -47,7 +47,7 @@ class prefill_instance {
         jitter_(jitter) {}
 
   bool push(const prefill_entry& entry) { return queue_.push(entry); }
-  /// Nobody wants the rest of it any more; chunks under way are computed.
+  /// The rest of the prompt is not wanted any more; chunks under way are computed.
   void cancel(request_id id) { queue_.cancel(id); }
   /// It dies: what waited and what was under way is gone, and so is the time not worked.
   void crash(ticks now) {
@@ -83,7 +83,7 @@ class prefill_instance {
   /// Time during which the first stage worked, up to now.
   ticks busy() const noexcept { return busy_; }
   const std::optional<device_tier>& tier() const noexcept { return tier_; }
-  /// Its device's memory is emptied; nobody computes there.
+  /// The memory of its device is emptied. @pre no prompt is computed here.
   void forget_kv() {
     if (tier_) tier_->clear();
   }

@@ -30,6 +30,7 @@ result<double> price_list::price_of(const std::string& kind) const {
               "no price for '" + kind + "'; [node_hour] has " + (known.empty() ? "none" : known));
 }
 
+/// A part without a price is free, so a key that is not known is refused and not passed over.
 result<price_list> parse_prices(std::string_view text, std::string_view file) {
   constexpr double most = 1e6;
   const auto entries = config::parse_toml(text, file);

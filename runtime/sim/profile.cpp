@@ -135,6 +135,7 @@ result<profile> builtin_profile(std::string_view name, std::vector<std::string>*
                                  ") and any path that ends in .toml");
 }
 
+/// What a file leaves out is listed as assumed, so that no report hides a guess.
 result<profile> parse_profile(std::string_view text, std::string_view file,
                               std::vector<std::string>* assumed) {
   const auto entries = config::parse_toml(text, file);

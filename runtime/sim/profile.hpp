@@ -38,7 +38,7 @@ struct step_costs {
 /// A node (one instance runs on it) with the model that it serves.
 struct profile {
   std::string name;
-  std::string model;  ///< that it serves, as the catalogue calls it; empty: nobody said
+  std::string model;  ///< that it serves, as the catalogue calls it; empty: not known
   std::uint32_t layers = 80;
   std::uint64_t kv_bytes_per_token = 327'680;
   std::uint32_t block_tokens = 512;

@@ -321,7 +321,7 @@ class session_finder {
   /// The turn that request `r` goes on from.
   std::size_t before(std::size_t r) const { return before_[r]; }
 
-  /// Tokens that the first turn shares with another conversation's, per first turn; 0: with nobody's.
+  /// Tokens that the first turn shares with another conversation's, per first turn; 0: with none.
   std::unordered_map<std::size_t, std::uint32_t> shared() const {
     std::unordered_map<std::uint64_t, std::uint32_t> users;  // conversations that have a block
     for_first_turns([&](std::size_t r, std::size_t i) { ++users[records_[r].hash_ids[i]]; });
@@ -352,6 +352,8 @@ class session_finder {
 
 }  // namespace
 
+/// A request that begins with an earlier one's prompt is the next turn of it; any other begins a
+/// conversation.
 workload_fit fit_workload(const std::vector<workload_record>& records, std::uint32_t block_tokens,
                           double token_s) {
   const session_finder sessions{records, std::max(block_tokens, 1u)};

@@ -55,8 +55,8 @@ struct session_options {
   std::uint32_t block_tokens = 512;
   double load = 1;  ///< times the conversations a second, or the users; thinking takes its time
   std::uint64_t seed = 1;
-  /// 0: turns follow answers, as they are told with `answered`. Else nobody tells: an answer takes so many
-  /// seconds per token, which makes a trace of it.
+  /// 0: turns follow answers, as `answered` tells them. Else `answered` is not called: an answer takes so
+  /// many seconds per token, which makes a trace of it.
   double token_s = 0;
 };
 

@@ -172,12 +172,11 @@ void simulation::enter_prefill(std::uint32_t slot) {
   loader_.arrived(slot);
   auto& memories = cluster_.memories;
   const auto here = memories.adopt_from_device(r);
-  r.cached_tokens = r.computed =
-      std::min(here * world_.options.hardware.block_tokens, r.prompt_tokens - 1);
+  r.cached_tokens = r.computed = std::min(here * world_.options.hardware.block_tokens, r.prompt_tokens - 1);
   count_prefix(r, here);
   if (!cluster_.machines.computes(r.prefill)) return;  // its loss is noticed later
   if (r.fetched_to > r.local_blocks) {
-    // What was fetched is held here from now on: a hot prefix has one more replica.
+    // Fetched blocks are held here from now on: a hot prefix has one more replica.
     memories.of(r.prefill).insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks,
                                   static_cast<std::uint64_t>(world_.time.now()));
   }
@@ -186,7 +185,7 @@ void simulation::enter_prefill(std::uint32_t slot) {
   start_prefill(r.prefill);
 }
 
-/// What of its prompt was where, now that nothing more of it comes.
+/// Counts where the blocks of its prompt were, now that no more of them come.
 /// @param here  leading blocks, with those that the device alone has.
 void simulation::count_prefix(const request_state_record& r, std::uint32_t here) {
   auto& out = world_.out;

@@ -39,8 +39,8 @@ enum class tbt_metric : std::uint8_t {
   p90,            ///< what nine tenths of its gaps do not exceed (arXiv 2407.00079, section 8)
 };
 
-/// Runs of steps with the same batch. While nobody joins or leaves, an instance's steps are one run, however
-/// many they are.
+/// Runs of steps with the same batch. While no request joins or leaves, an instance's steps are one run,
+/// however many they are.
 class step_history {
  public:
   /// Begins a run at step `first`; the run before ends there. Runs that nobody can ask for any more, those

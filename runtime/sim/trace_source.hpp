@@ -38,7 +38,7 @@ class trace_source {
   virtual void answered(std::uint64_t /*session*/, double /*at_s*/) {}
 };
 
-/// Replays records that somebody holds, `copies` times one after the other, with fresh block ids per copy.
+/// Replays records that the caller holds, `copies` times one after the other, with fresh block ids per copy.
 /// @param records  outlives the source.
 std::unique_ptr<trace_source> replay_of(const std::vector<workload_record>& records,
                                         std::uint32_t copies = 1);

@@ -1,5 +1,5 @@
 #pragma once
-// Workloads made up from a seed, so that nobody needs a download.
+// Workloads made up from a seed, so that a test or a plan needs no download.
 
 #include <cstdint>
 #include <memory>

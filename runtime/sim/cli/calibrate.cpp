@@ -157,6 +157,7 @@ std::string to_comments(const calibrated& c) {
   return text;
 }
 
+/// What another machine beside it costs is measured last, so that the plain times are undisturbed.
 result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   const progress shown{io};
   const auto mine = open_machine(r);

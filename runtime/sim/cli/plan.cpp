@@ -77,6 +77,7 @@ argument choices(std::string name, std::string meaning, std::vector<Enum>& at, s
           }};
 }
 
+/// A list where `simulate` takes a value: what is named several times is searched.
 std::vector<argument> problem_arguments(plan_call& r) {
   auto& p = r.problem;
   return {
@@ -177,7 +178,7 @@ result<void> fits_first(const plan_problem& p) {
   return {};
 }
 
-/// Of what has a price of its own it is worth to look for less, and for more.
+/// A part that has a price of its own is also tried smaller and larger.
 void choose_parts(plan_problem& p, const price_list& prices) {
   p.part_hour = {prices.cache_gb_hour, prices.ssd_gb_hour, prices.nic_gbit_hour};
   const plan_problem usual;
@@ -229,7 +230,7 @@ result<std::string> read_kinds(plan_call& r) {
   return r.prices.empty() ? std::string{} : prices.currency;
 }
 
-/// What is to go wrong must be able to go wrong in every cluster that is tried.
+/// A disturbance must be possible in every cluster that is tried.
 result<void> comparable(const plan_call& r) {
   if (r.cluster.disturbances.empty() || r.mode != plan_mode::both) return {};
   const auto all = load_disturbances(r.cluster.disturbances);
@@ -277,6 +278,7 @@ result<void> write_page(const plan_call& r, const plan_answer& found, const std:
 
 }  // namespace
 
+/// Prints what comes nearest where nothing meets the goal, too: the reason is what a planner needs then.
 int plan_command(std::span<const std::string> args, const console& io) {
   plan_call r;
   auto line = plan_line(r);

@@ -17,6 +17,7 @@ std::string profile_names() {
   return all;
 }
 
+/// A size of 0 is the profile's: which that is, is not known before all arguments are read.
 std::vector<argument> cluster_arguments(simulation_request& r) {
   auto& o = r.options;
   return {
@@ -51,6 +52,7 @@ std::vector<argument> cluster_arguments(simulation_request& r) {
   };
 }
 
+/// Named as the server's options are where they mean the same (`server_config.cpp`).
 std::vector<argument> policy_arguments(simulation_request& r) {
   auto& o = r.options;
   return {
@@ -186,6 +188,7 @@ result<hourly_price> prices_of(const simulation_request& r, const simulation_opt
 
 }  // namespace
 
+/// Profiles are read here, after all arguments, so that sizes that were given go over theirs in any order.
 result<simulation_options> resolve(const simulation_request& r) {
   auto options = r.options;
   auto p = load_profile(r.profile, &options.assumed);

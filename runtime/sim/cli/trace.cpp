@@ -48,6 +48,7 @@ result<std::unique_ptr<trace_source>> made_up(const workload_options& o, const s
   return play_sessions(*d, {o.block_tokens, 1, o.seed, token_s});
 }
 
+/// Writes as it goes: a trace may be larger than memory.
 int make(std::span<const std::string> args, const console& io) {
   workload_options o;
   std::string described;
