@@ -295,6 +295,7 @@ std::string to_text(const plan_problem& p, const plan_answer& a, const std::stri
   return out;
 }
 
+/// Everything the text says, and the clusters that were looked at, for programs.
 std::string to_json(const plan_problem& p, const plan_answer& a, const std::string& currency) {
   json_object j;
   j.raw("problem", json_of_problem(p)).flag("found", a.found).count("simulations", a.runs);

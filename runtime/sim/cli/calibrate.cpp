@@ -201,6 +201,7 @@ result<calibrated> calibrate(const calibrate_request& r, const console& io) {
 
 }  // namespace
 
+/// Writes the profile only when all of it was measured: half a profile would be taken for a whole one.
 int calibrate_command(std::span<const std::string> args, const console& io) {
   calibrate_request r;
   command_line line{
