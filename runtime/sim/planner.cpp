@@ -83,7 +83,7 @@ class risk_table {
   std::vector<plan_risk> rows_;
 };
 
-void price(const plan_problem& p, const std::vector<workload_record>& records, plan_answer& a) {
+void price_plan(const plan_problem& p, const std::vector<workload_record>& records, plan_answer& a) {
   double in = 0, out = 0;
   for (const auto& r : records) in += r.input_tokens, out += r.output_tokens;
   const double span =
@@ -170,7 +170,7 @@ result<plan_answer> plan(const plan_problem& problem, const std::vector<workload
   ask_seeds(judge, a);
   if (!(a.planned_load > 0)) return a;
   a.found = true;
-  price(problem, records, a);
+  price_plan(problem, records, a);
   judge.begin("what pushes it over", rest);
   a.risks = risk_table{judge, a}.all();
   look_around(judge, a);

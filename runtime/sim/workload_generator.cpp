@@ -37,13 +37,13 @@ shape shape_of(workload_kind kind) {
 }
 
 /// A conversation between two of its turns.
-struct session {
+struct open_session {
   double at = 0;  ///< seconds of its next turn
   std::uint64_t number = 0;
   double tokens = 0;               ///< that the next turn repeats
   std::vector<std::uint64_t> ids;  ///< of full blocks so far
 
-  bool operator<(const session& o) const noexcept { return at != o.at ? at > o.at : number > o.number; }
+  bool operator<(const open_session& o) const noexcept { return at != o.at ? at > o.at : number > o.number; }
 };
 
 class generator final : public trace_source {
@@ -79,7 +79,7 @@ class generator final : public trace_source {
   }
 
   void start_session() {
-    session s;
+    open_session s;
     s.at = next_start_;
     s.number = sessions_made_++;
     const double turns = 1 / (1 - shape_.continues);
@@ -111,7 +111,7 @@ class generator final : public trace_source {
     while (ids.size() < full) ids.push_back(next_id_++);
   }
 
-  void turn(session& s, workload_record& out) {
+  void turn(open_session& s, workload_record& out) {
     const auto limit = static_cast<double>(options_.input_max);
     out.timestamp_ms = static_cast<std::int64_t>(s.at * 1000);
     out.input_tokens = static_cast<std::uint32_t>(std::clamp(s.tokens, 1.0, limit));
@@ -135,7 +135,7 @@ class generator final : public trace_source {
   random_source random_;
   std::vector<prompt> shared_;
   prompt scratch_;
-  std::priority_queue<session> sessions_;
+  std::priority_queue<open_session> sessions_;
   double next_start_ = 0;
   std::uint64_t made_ = 0, sessions_made_ = 0, next_id_ = 0;
 };

@@ -50,13 +50,6 @@ class cursor {
   std::size_t number_ = 0, at_ = 0;
 };
 
-template <class Byte>
-std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
-  std::uint64_t n = 0;
-  for (const auto& p : pieces) n += p.size();
-  return n;
-}
-
 }  // namespace
 
 /// The caller's memory, registered with the transports for as long as its bytes are under way. No peer is

@@ -19,6 +19,14 @@
 
 namespace mooncaf {
 
+/// Bytes of all pieces of a value.
+template <class Byte>
+std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
+  std::uint64_t n = 0;
+  for (const auto& p : pieces) n += p.size();
+  return n;
+}
+
 /// @thread  All functions may be called from any thread.
 class remote_mover {
  public:

@@ -61,13 +61,6 @@ result<std::uint64_t> patiently(const Call& call) {
   return done;
 }
 
-template <class Byte>
-std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
-  std::uint64_t n = 0;
-  for (const auto& p : pieces) n += p.size();
-  return n;
-}
-
 /// The spans of a list, as if they were one, from `at` on.
 template <class Byte>
 std::vector<std::span<Byte>> cut(std::span<const std::span<Byte>> pieces, std::uint64_t at,

@@ -9,10 +9,9 @@ namespace mooncaf {
 using store_wire::frame;
 using store_wire::get_count;
 using store_wire::get_text_view;
+using store_wire::put_code;
 
 namespace {
-
-void put_code(frame& out, store_code code) { out->put(static_cast<std::int32_t>(code)); }
 
 /// An expression that cannot be made to take exponential time, nor deep recursion: no back references.
 std::optional<std::regex> compile(std::string_view pattern) {
@@ -47,7 +46,8 @@ bool object_questions::reserve(const directory_session& from, byte_reader& in, t
       return name.empty() ? name : from.scope.inside(name, names_[which]);
     };
     const object_ties scoped{inside(ties.group, 1), inside(ties.parent, 2), ties.cost};
-    // A tenant chooses places and replicas of its objects only when it puts them, because a move passes no quota.
+    // A tenant chooses places and replicas of its objects only when it puts them, because a move passes no
+    // quota.
     const bool may = from.owner == 0 || !policy.move;
     const auto made = may ? table_.reserve(from.id, inside(key, 0), size, policy, from.host, now, scoped)
                           : reservation{store_code::not_supported, 0, {}};

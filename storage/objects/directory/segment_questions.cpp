@@ -9,13 +9,12 @@ namespace mooncaf {
 
 using store_wire::entry;
 using store_wire::frame;
+using store_wire::put_code;
 
 namespace {
 
 constexpr std::size_t name_bytes_max = 1024;
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{1} << 46, disk_bytes_max = std::uint64_t{1} << 50;
-
-void put_code(frame& out, store_code code) { out->put(static_cast<std::int32_t>(code)); }
 
 }  // namespace
 

@@ -168,6 +168,8 @@ class frame {
   byte_writer writer_;
 };
 
+inline void put_code(frame& out, store_code code) { out->put(static_cast<std::int32_t>(code)); }
+
 /// How a client reaches the memory of a segment.
 struct segment_address {
   std::string unix_name;     ///< socket that hands out its descriptor to processes of the same host
