@@ -17,7 +17,7 @@ std::string format(const char* how, Args... args) {
   return line.data();
 }
 
-double in_ms(duration d) { return to_seconds(d) * 1e3; }
+double milliseconds_of(duration d) { return to_seconds(d) * 1e3; }
 
 /// What a node holds of the prompt.
 holder_match held_by(const prefix_match& match, node_index node) {
@@ -37,8 +37,9 @@ std::string decided_by(const prefill_candidate& chosen, const prefill_candidate&
       {"loading a prefix", other.load - chosen.load},
       {"computing", other.compute - chosen.compute}};
   const auto most = std::ranges::max_element(terms, {}, [](const auto& t) { return t.second; });
-  return format("%s decided: %.3f ms less than on %s, %.3f ms in all\n", most->first, in_ms(most->second),
-                to_string(other.id).c_str(), in_ms(other.ttft() - chosen.ttft()));
+  return format("%s decided: %.3f ms less than on %s, %.3f ms in all\n", most->first,
+                milliseconds_of(most->second), to_string(other.id).c_str(),
+                milliseconds_of(other.ttft() - chosen.ttft()));
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ std::string decode_decided_by(const explanation& why, const prefill_candidate& f
     return format("%s decodes sooner, but its memory would not do, or it may not be taken\n",
                   to_string(first.id).c_str());
   return format("the hand-over decided: KV is at decode %.3f ms after the first token, %.3f ms at %s\n",
-                in_ms(waits), in_ms(would), to_string(first.id).c_str());
+                milliseconds_of(waits), milliseconds_of(would), to_string(first.id).c_str());
 }
 
 }  // namespace
@@ -116,8 +117,8 @@ std::string to_text(const explanation& why, const tl::expected<placement, reject
   out += "\n  prefill instance        queue ms     load ms  compute ms     TTFT ms  blocks there  fetched\n";
   for (const auto& p : why.prefill) {
     out += format("%c %-20s %11.3f %11.3f %11.3f %11.3f %13u %8u", mark(p.id), to_string(p.id).c_str(),
-                  in_ms(p.queue), in_ms(p.load), in_ms(p.compute), in_ms(p.ttft()), p.local_blocks,
-                  p.fetched_blocks);
+                  milliseconds_of(p.queue), milliseconds_of(p.load), milliseconds_of(p.compute),
+                  milliseconds_of(p.ttft()), p.local_blocks, p.fetched_blocks);
     out += p.source ? " from node " + to_string(p.source) + "\n" : "\n";
   }
   // Of KV from where the prompt is computed; nothing was placed: from where it would be the soonest.
@@ -127,8 +128,8 @@ std::string to_text(const explanation& why, const tl::expected<placement, reject
   out += "\n  decode instance          step ms  hand-over ms  requests\n";
   for (std::size_t i = 0; i < why.decode.size(); ++i) {
     const auto& d = why.decode[i];
-    out += format("%c %-20s %11.3f %13.3f %9u\n", mark(d.id), to_string(d.id).c_str(), in_ms(d.cost),
-                  known ? in_ms(chosen->hand_over[i]) : 0.0, d.charged);
+    out += format("%c %-20s %11.3f %13.3f %9u\n", mark(d.id), to_string(d.id).c_str(),
+                  milliseconds_of(d.cost), known ? milliseconds_of(chosen->hand_over[i]) : 0.0, d.charged);
   }
   if (!answer || !known) return out;
   out += "\n" + decode_decided_by(why, *chosen, answer->decode);
@@ -136,7 +137,7 @@ std::string to_text(const explanation& why, const tl::expected<placement, reject
   if (next == why.prefill.end()) return out + "no other prefill instance was live\n";
   if (next->ttft() >= chosen->ttft()) return out + decided_by(*chosen, *next);
   return out + format("the policy does not choose by TTFT: %s would have been %.3f ms earlier\n",
-                      to_string(next->id).c_str(), in_ms(chosen->ttft() - next->ttft()));
+                      to_string(next->id).c_str(), milliseconds_of(chosen->ttft() - next->ttft()));
 }
 
 }  // namespace mooncaf

@@ -4,7 +4,7 @@ namespace mooncaf::journal {
 
 namespace {
 
-std::string in_ms(duration d) { return std::to_string(d.count() / 1000) + " us"; }
+std::string in_us(duration d) { return std::to_string(d.count() / 1000) + " us"; }
 
 std::string describe(const result<void>& r) { return r ? "done" : to_string(r.error()); }
 
@@ -124,7 +124,7 @@ std::string describe(const tl::expected<placement, rejection>& answer) {
   if (!answer) {
     const auto& r = answer.error();
     return "refused at " + std::string{to_string(r.stage)} + ": " + to_string(r.cause) + ", again in " +
-           in_ms(r.retry_after);
+           in_us(r.retry_after);
   }
   const auto& p = *answer;
   auto out = "prefill " + to_string(p.prefill) + ", decode " + to_string(p.decode) + ", " +
@@ -134,7 +134,7 @@ std::string describe(const tl::expected<placement, rejection>& answer) {
            (p.source_tier == storage_tier::ssd ? "'s disk" : "");
     for (const auto& other : p.beside) out += " and node " + to_string(other.node);
   }
-  return out + ", TTFT " + in_ms(p.predicted_ttft) + ", TBT " + in_ms(p.predicted_tbt);
+  return out + ", TTFT " + in_us(p.predicted_ttft) + ", TBT " + in_us(p.predicted_tbt);
 }
 
 result<replay_result> replay(std::string_view bytes, const std::string& name, replay_watcher* watcher) {
