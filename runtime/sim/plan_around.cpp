@@ -9,12 +9,9 @@ namespace mooncaf::sim {
 
 namespace {
 
-constexpr double rough = 0.1;    ///< how exactly is asked what is not recommended
-constexpr double far_off = 0.3;  ///< … what is usually far behind
+constexpr double far_off = 0.3;  ///< relative error for clusters that are usually far behind
 constexpr std::array policies_to_compare{placement_policy::random, placement_policy::load_balancing,
                                          placement_policy::cache_aware, placement_policy::kvcache_centric};
-constexpr std::array admissions_to_compare{admission_policy::none, admission_policy::queue,
-                                           admission_policy::early, admission_policy::priced};
 constexpr std::array sizes_to_compare{0.25, 0.5, 2.0};  ///< of memory and network
 constexpr double disk_over_memory = 4;
 constexpr std::array loads_around{0.5, 0.75, 1.5, 2.0};  ///< of the planned one

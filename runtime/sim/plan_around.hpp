@@ -1,9 +1,16 @@
 #pragma once
 // What lies around a plan: other splits and ways of working, what every part is worth, other loads.
 
+#include <array>
+
 #include "runtime/sim/planner.hpp"
 
 namespace mooncaf::sim {
+
+/// The relative error that is allowed for clusters that are not recommended.
+inline constexpr double rough = 0.1;
+inline constexpr std::array admissions_to_compare{admission_policy::none, admission_policy::queue,
+                                                  admission_policy::early, admission_policy::priced};
 
 /// Fills in `around`, `worth`, `cliff` and `sizes`; the rest of `a` is there.
 void look_around(plan_judge& judge, plan_answer& a);

@@ -12,9 +12,6 @@ namespace {
 
 constexpr double worse = 0.2;  ///< prompts longer, steps slower by this share
 constexpr double too_much = 1.5;
-constexpr double rough = 0.1;  ///< how exactly is asked what is not recommended
-constexpr std::array admissions_to_compare{admission_policy::none, admission_policy::queue,
-                                           admission_policy::early, admission_policy::priced};
 
 profile slowed(profile p, double factor) {
   auto& c = p.costs;
