@@ -31,7 +31,7 @@ say "2/5 model"
 model=$(examples/fetch_model.sh)
 echo "$model"
 say "3/5 build (some minutes the first time)"
-cmake -G Ninja -B build -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo >build.log 2>&1 || { cat build.log >&2; exit 1; }
+cmake -G Ninja -B build -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOONCAF_UNITY=ON >build.log 2>&1 || { cat build.log >&2; exit 1; }
 rm -f build.log
 ninja -C build mooncaf
 

@@ -89,7 +89,7 @@ export MOONCAF_MODEL
 echo "$MOONCAF_MODEL"
 
 begin_stage "configure"
-quietly cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOONCAF_BENCH=ON -DMOONCAF_WERROR="$strict" "${instrument[@]}" || give_up
+quietly cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOONCAF_UNITY=ON -DMOONCAF_BENCH=ON -DMOONCAF_WERROR="$strict" "${instrument[@]}" || give_up
 echo "$build"
 
 begin_stage "build"
@@ -127,7 +127,7 @@ fi
 if [[ -z $sanitize ]] && [[ -z $label || $label == unit ]]; then
   begin_stage "AddressSanitizer and UBSan: requests, storage, campaign"
   sanitize_with asan
-  quietly cmake -G Ninja -B build-asan -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo "${instrument[@]}" || give_up
+  quietly cmake -G Ninja -B build-asan -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOONCAF_UNITY=ON "${instrument[@]}" || give_up
   NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-asan mooncaf_{request,storage}_tests mooncaf_campaign || give_up
   ctest --test-dir build-asan -j "$(nproc)" "${ctest_options[@]}" -R '^(request|storage|campaign)$' \
     --output-junit "$results/asan.xml" || status=1
