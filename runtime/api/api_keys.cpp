@@ -40,7 +40,7 @@ result<std::string> first_line(const std::string& path) {
   return key;
 }
 
-/// @returns what is wrong with the value, or nothing.
+/// @returns the complaint about the value, or nothing.
 std::optional<std::string> set(tenant_settings& t, const config::toml_entry& e) {
   const auto number = [&](std::uint32_t& out) -> std::optional<std::string> {
     const auto value = config::parse_integer(e.value);

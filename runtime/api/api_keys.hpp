@@ -1,6 +1,5 @@
 #pragma once
-// Who may use the API, and how much: one key for all, or several from a file, each with a tenant and its
-// limits.
+// Access to the API: one key for all, or several from a file, each with a tenant and its limits.
 
 #include <cstdint>
 #include <memory>
@@ -17,14 +16,13 @@
 
 namespace mooncaf {
 
-/// What one key stands for.
+/// The rights and limits of one key.
 struct tenant_settings {
-  std::string name;  ///< empty: the one key of `--api-key`, or nobody in particular
+  std::string name;  ///< empty: the one key of `--api-key`, or no key at all
   std::string key;
-  bool own_cache = false;  ///< shares cached prefixes with no other tenant
-  bool operates = false;   ///< may see /cluster, /metrics and /integrity, which tell of all tenants
-  std::uint8_t priority =
-      1;  ///< the best that a named tenant may ask for, and what it has if it does not ask
+  bool own_cache = false;        ///< shares cached prefixes with no other tenant
+  bool operates = false;         ///< may see /cluster, /metrics and /integrity, which tell of all tenants
+  std::uint8_t priority = 1;     ///< the best that a named tenant may ask for, and its own if it does not ask
   std::uint32_t per_minute = 0;  ///< answers begun in a minute; 0: any number
   std::uint32_t concurrent = 0;  ///< answers under way at once; 0: any number
 };
@@ -35,19 +33,18 @@ class tenant : public std::enable_shared_from_this<tenant> {
   explicit tenant(tenant_settings s) : settings_(std::move(s)), rate_(settings_.per_minute) {}
 
   const tenant_settings& settings() const noexcept { return settings_; }
-  /// The salt of its prefixes. Those of tenants with a cache of their own equal no salt that another can
+  /// The salt of its prefixes. Salts of tenants with a cache of their own equal no salt that another can
   /// send.
   std::string salt(std::string_view asked) const;
   std::uint8_t priority(std::optional<std::uint8_t> asked) const;
-  /// Whose requests are taken for alike: the tenant's and, among them, those of one `user`. 0: nobody is
-  /// named.
+  /// Requests of one number are taken for alike: the tenant's and, among them, each `user`'s. 0: no name.
   std::uint64_t number(std::string_view user) const;
 
   struct refusal {
     error cause;
     duration retry_after{};  ///< zero: no use
   };
-  /// Counts answers as long as what is returned lives.
+  /// Counts answers as long as the returned pointer lives.
   /// @error `ec::overloaded` with the limit; `ec::invalid_argument` for more answers than could ever be had
   /// at once.
   tl::expected<std::shared_ptr<void>, refusal> enter(time_point now, std::uint32_t answers);
@@ -70,7 +67,7 @@ class api_keys {
   static result<std::vector<tenant_settings>> parse(std::string_view text, std::string_view name);
 
   explicit api_keys(std::vector<tenant_settings> tenants);
-  /// Whether anybody has to show a key.
+  /// Whether requests have to show a key.
   bool needed() const noexcept { return !tenants_.empty(); }
   /// @param authorization  the header. @returns null if a key is needed and this is none.
   std::shared_ptr<tenant> find(std::string_view authorization) const;

@@ -31,7 +31,7 @@ class body_reader {
     if (problem_.empty()) problem_ = field + ": " + what;
   }
 
-  /// Takes over what another complained of, if it did.
+  /// Takes over another reader's complaint, if it has one.
   void complain(const body_reader& other) {
     if (problem_.empty()) problem_ = other.problem_;
   }

@@ -17,7 +17,7 @@ void read_tools(body_reader& in, chat_request& out);
 /// The tools alone, for a prompt that is not answered.
 std::vector<tool_function> read_tool_list(body_reader& in, std::string& as_text);
 
-/// `v` as JSON text; what is not UTF-8 is replaced.
+/// `v` as JSON text; ill-formed UTF-8 is replaced.
 std::string text_of_json(const body_json& v);
 
 }  // namespace mooncaf

@@ -31,7 +31,7 @@ json with_fields(json out, const S& status) {
   return out;
 }
 
-/// The names of members and workers, for those who know ids.
+/// The names of members and workers, by their ids.
 class names {
  public:
   explicit names(const cluster_status& cluster) : members_(cluster.members) {}

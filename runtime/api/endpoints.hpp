@@ -29,7 +29,7 @@ enum class endpoint_id : std::uint8_t {
   integrity,
 };
 
-/// Who may ask where keys are set.
+/// The key that a request needs where keys are set.
 enum class endpoint_access : std::uint8_t {
   anybody,   ///< no key
   key,       ///< any key

@@ -1,5 +1,5 @@
 #pragma once
-// What the HTTP front of a process knows of the model that it serves.
+// The facts about the served model that the HTTP front of a process knows.
 
 #include <functional>
 #include <map>

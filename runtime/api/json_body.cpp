@@ -10,7 +10,7 @@ namespace {
 using json = body_json;
 
 /// Builds the document from the parser's events. The library's own way to stop at a depth looks through all
-/// elder siblings at every end of an object, which is quadratic in what a client may send.
+/// elder siblings at every end of an object, which is quadratic in the size of a body.
 class body_builder final : public nlohmann::json_sax<json> {
  public:
   explicit body_builder(body_endpoint where) : where_(where) {}
@@ -119,15 +119,15 @@ class body_builder final : public nlohmann::json_sax<json> {
 
   const body_endpoint where_;
   json root_;
-  std::vector<json*> open_;  ///< the containers around, of those that are kept
+  std::vector<json*> open_;  ///< the containers around, as far as they are kept
   json* slot_ = nullptr;     ///< where the value of the last key goes
   std::size_t depth_ = 0;
   std::size_t values_ = 0;
-  bool kept_ = true;  ///< whether what comes belongs to a field that is kept
+  bool kept_ = true;  ///< whether the values to come belong to a field that is kept
   std::string problem_;
 };
 
-/// @returns what to say of a field that is not done here, if it asks for something.
+/// @returns the complaint about a field that is not done here, if it asks for something.
 std::optional<std::string> refusal(const json& body, body_endpoint where) {
   for (const auto& [name, value] : body.items()) {
     const auto* field = find_field(where, name);

@@ -26,7 +26,7 @@ std::string shortened(std::string text);
 /// kept. Of a field that is given twice, the last counts.
 /// @error `ec::invalid_argument`, "body: …": not JSON (with line and column), not an object, deeper than
 /// `body_depth_limit`, more than `body_values_limit` values; "FIELD: …" for one that is refused.
-/// @cost O(bytes), but for what is kept of objects, whose keys are sorted.
+/// @cost O(bytes), but for kept objects: their keys are sorted.
 result<body_json> parse_body(std::string_view body, body_endpoint where);
 
 }  // namespace mooncaf

@@ -11,7 +11,7 @@ namespace mooncaf {
 
 /// A message of the assistant at the end is the beginning of the answer.
 /// @param counts_only  for /v1/messages/count_tokens, which needs no max_tokens.
-/// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
+/// @error `ec::invalid_argument`: the name of the field, then its mistake.
 result<chat_request> parse_messages(std::string_view body, bool counts_only = false,
                                     const generation_defaults& defaults = {});
 

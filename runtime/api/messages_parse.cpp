@@ -42,7 +42,7 @@ std::string text_content(body_reader& in, const json& content, const std::string
   return out;
 }
 
-/// One message becomes several where it holds results of tools, which come before what a user says.
+/// One message becomes several where it holds results of tools: they come before the user's words.
 class message_reader {
  public:
   message_reader(body_reader& in, std::vector<chat_message>& out) : in_(in), out_(out) {}
@@ -161,7 +161,7 @@ void read_output(body_reader& in, chat_request& out) {
   }
 }
 
-/// What templates of models that may think look for.
+/// Sets the variables that templates of models with thoughts look for.
 void read_thinking(body_reader& in, chat_request& out) {
   const auto* v = in.find("thinking");
   if (!v) return;

@@ -21,12 +21,11 @@ namespace mooncaf {
 /// A prompt as a client may give it.
 using prompt_input = std::variant<std::string, std::vector<std::int32_t>>;
 
-/// What both kinds of request share.
+/// The fields that several kinds of request share.
 struct api_request {
   std::string model;
   sampling_params sampling;
-  bool max_tokens_given =
-      false;  ///< if not, `sampling.max_tokens` 0 stands for what the context has room for
+  bool max_tokens_given = false;  ///< if not, `sampling.max_tokens` 0 stands for the room in the context
   bool seed_given = false;
   std::uint32_t n = 1;  ///< answers per prompt, [1, 128]
   bool stream = false;
@@ -37,11 +36,11 @@ struct api_request {
   std::int32_t echo_logprobs = -1;    ///< … of an echoed prompt; `sampling.prompt_logprobs` is the larger
   std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
-  std::string user;  ///< who asks, as the client names them
-  /// Longer prompts lose their beginning; -1: what the context has no room for.
+  std::string user;  ///< the user who asks, as the client names them
+  /// Longer prompts lose their beginning; -1: longer than the context has room for.
   std::optional<std::int32_t> truncate_prompt_tokens;
   std::string form_field;              ///< where `sampling.grammar` came from, for errors; empty: no grammar
-  std::vector<std::string> bad_words;  ///< as text; `sampling.bad_words` is for who knows the vocabulary
+  std::vector<std::string> bad_words;  ///< as text; `sampling.bad_words` needs the vocabulary
   std::uint32_t ttft_slo_ms = 0;       ///< 0: the cluster's
   std::uint32_t tbt_slo_ms = 0;
 };
@@ -57,7 +56,7 @@ struct completion_request : api_request, prompt_reading {
   bool echo = false;
 };
 
-/// A conversation, and what its template is told.
+/// A conversation, and its template's settings.
 struct chat_prompt {
   std::vector<chat_message> messages;
   bool add_generation_prompt = true;
@@ -70,14 +69,14 @@ struct chat_prompt {
 enum class tool_choice : std::uint8_t { automatic, none, required };
 
 struct chat_request : api_request, chat_prompt {
-  std::vector<tool_function> functions;  ///< those that may be called: of `tools`, or the one that was named
+  std::vector<tool_function> functions;  ///< the ones that may be called: `tools`, or the one that was named
   tool_choice choice = tool_choice::automatic;
   bool parallel_tool_calls = true;
-  bool separate_reasoning = true;  ///< what the model thinks is no part of the answer's text
-  bool include_reasoning = true;   ///< … and is told at all
+  bool separate_reasoning = true;  ///< the model's thoughts are no part of the answer's text
+  bool include_reasoning = true;   ///< … and are told at all
 };
 
-/// Texts, or token ids, whose place in the model's space is asked for.
+/// Texts, or token ids, to be placed in the model's space.
 struct embedding_request : api_request, prompt_reading {
   std::vector<prompt_input> inputs;
   bool base64 = false;  ///< as little-endian floats, else as numbers
@@ -95,7 +94,7 @@ struct detokenize_request {
 
 /// Each is linear in the bytes of `body`, and bounded in depth and in the number of values.
 /// @param defaults  how tokens are drawn where the body does not say.
-/// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
+/// @error `ec::invalid_argument`: the name of the field, then its mistake.
 result<completion_request> parse_completion(std::string_view body, const generation_defaults& defaults = {});
 result<chat_request> parse_chat(std::string_view body, const generation_defaults& defaults = {});
 result<embedding_request> parse_embeddings(std::string_view body);
@@ -124,10 +123,10 @@ struct token_logprob {
 
 enum class api_kind : std::uint8_t { completion, chat };
 
-/// Whose words errors are said in.
+/// The API that gives errors their words.
 enum class error_form : std::uint8_t { openai, anthropic };
 
-/// What every answer and chunk of one request carries.
+/// The fields that every answer and chunk of one request carries.
 struct answer_head {
   api_kind kind = api_kind::completion;
   std::string id;            ///< "cmpl-…" or "chatcmpl-…"
@@ -144,7 +143,7 @@ struct tool_call_text {
 
 struct choice_text {
   std::uint32_t index = 0;
-  std::string reasoning;  ///< what the model thought before; while streaming never beside text
+  std::string reasoning;  ///< the model's thoughts before; while streaming never beside text
   std::string text;
   std::vector<tool_call_text> calls;
   std::string finish_reason;  ///< "stop", "length", "tool_calls", or empty while streaming
@@ -193,7 +192,7 @@ class answer_writer {
 };
 /// For /v1/completions and /v1/chat/completions.
 std::unique_ptr<answer_writer> openai_writer(answer_head head, bool include_usage);
-/// For /v1/embeddings: what has one embedding per choice.
+/// For /v1/embeddings: answers with one embedding per choice.
 std::unique_ptr<answer_writer> embeddings_writer(answer_head head, bool base64);
 
 /// Our errors as HTTP and OpenAI's error object.
@@ -206,7 +205,7 @@ std::string format_error_event(const error& cause);
 /// A model that requests may name.
 struct model_card {
   std::string id;
-  std::string parent;  ///< whose weights this one changes; empty: none
+  std::string parent;  ///< the model that this one changes the weights of; empty: none
 };
 std::string format_models(const std::vector<model_card>& models, std::int64_t created,
                           std::uint32_t context_length);

@@ -19,7 +19,7 @@ tl::unexpected<api_refusal> refuse(ec code, std::string why, std::string_view wo
 
 constexpr std::string_view too_long = "context_length_exceeded";
 
-/// What the options say, or else what the chat template teaches.
+/// The form that the options name, or else the one that the chat template teaches.
 template <class Form>
 std::optional<Form> form_of(const form_choice<Form>& wanted, const chat_template* chat,
                             std::optional<Form> (*taught)(std::string_view) noexcept) {
@@ -43,6 +43,7 @@ prompt_maker::prompt_maker(std::shared_ptr<const front_context> context) : conte
   const auto& o = context_->opts;
   const auto of_model = context_->shape.context_length;
   context_length_ = o.model.context_length > 0 ? std::min(o.model.context_length, of_model) : of_model;
+  // The longest token bounds the text that fits the context, so `may_fit` refuses more before encoding it.
   for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
     longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
   }

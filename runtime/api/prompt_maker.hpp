@@ -1,5 +1,5 @@
 #pragma once
-// What clients send as prompts, as the token ids and sampling settings that the cluster is given.
+// Prompts of clients, as the token ids and sampling settings that the cluster is given.
 
 #include <optional>
 #include <span>
@@ -55,8 +55,8 @@ class prompt_maker {
   /// How calls in the answer are read; nothing if no tool may be called. Where one must be, fills in the
   /// grammar of `api`.
   api_result<std::optional<tool_reading>> prepare_tools(chat_request& api) const;
-  /// How reasoning in the answer to `prompt` is read; nothing if the model does not think, or nobody wants it
-  /// apart. A form that the answer is held to begins behind it. Comes after `prepare_tools`.
+  /// How reasoning in the answer to `prompt` is read; nothing if the model does not think, or the request
+  /// does not want it apart. A form that the answer is held to begins behind it. Comes after `prepare_tools`.
   std::optional<thought_reading> prepare_thought(chat_request& api,
                                                  std::span<const std::int32_t> prompt) const;
   /// Cuts off the beginning of a prompt that is longer than the request wants it, or than fits.
@@ -64,7 +64,8 @@ class prompt_maker {
   /// The text of a prompt as `echo` repeats it: special tokens are part of it, but for the model's first.
   std::string echo_of(const std::vector<std::int32_t>& tokens) const;
 
-  /// Fills in what the client left open and checks what only the model can tell; the seed is left alone.
+  /// Fills in fields that the client left open and makes the checks that need the model; the seed is left
+  /// alone.
   /// @param field  where the prompt came from, for errors.
   api_result<sampling_params> complete(const api_request& api, std::size_t prompt_tokens,
                                        std::string_view field) const;
@@ -73,7 +74,7 @@ class prompt_maker {
   /// @error 404 "model_not_found", as OpenAI says it, for a name that is neither empty nor one of ours.
   api_result<void> check_model(std::string_view name) const;
 
-  /// What requests may name: the model, and its adapters.
+  /// The models that requests may name: ours, and its adapters.
   std::vector<model_card> cards() const;
   /// The adapter of this name, else the model, whatever its alias.
   model_card card_of(std::string_view name) const;
@@ -81,7 +82,7 @@ class prompt_maker {
   std::uint32_t context_length() const noexcept { return context_length_; }
 
  private:
-  /// What the chat template makes of a conversation.
+  /// A conversation's token ids, by the chat template.
   api_result<std::vector<std::int32_t>> render(const chat_prompt& conversation) const;
   /// Refuses text that cannot fit the context, before time is spent on its tokens.
   api_result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
@@ -89,7 +90,7 @@ class prompt_maker {
   std::shared_ptr<const front_context> context_;
   std::optional<tool_format> calls_;         ///< how the model writes calls
   bool general_tools_ = false;               ///< the chat template has no place for tools, and needs none
-  bool has_system_ = true;                   ///< the chat template says what a system message says
+  bool has_system_ = true;                   ///< the chat template renders system messages
   std::optional<reasoning_form> reasoning_;  ///< how it marks reasoning
   std::uint32_t context_length_ = 0;
   std::size_t longest_piece_ = 1;  ///< bytes that one token stands for at most

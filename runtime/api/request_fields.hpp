@@ -1,7 +1,6 @@
 #pragma once
-// Which fields of a request body mean something here, which may be ignored, and which would change what the
-// answer means and are therefore refused. `actors/http/README.md` shows this table; a test keeps them the
-// same.
+// The fields of a request body: some are heeded, some may be ignored, and some are refused because they would
+// change the answer's meaning. `actors/http/README.md` shows this table; a test keeps them the same.
 
 #include <array>
 #include <cstdint>
@@ -24,7 +23,7 @@ enum class body_endpoint : std::uint8_t {
 
 enum class field_kind : std::uint8_t {
   works,    ///< read, checked, heeded
-  ignored,  ///< accepted: it cannot change what the answer means
+  ignored,  ///< accepted: it cannot change the answer's meaning
   refused,  ///< 400 that names it, unless it has a value that asks for nothing
 };
 

@@ -12,7 +12,7 @@ namespace {
 using json = body_json;
 using reader = body_reader;
 
-// What every answer to every prompt of a request copies, and every token is checked against, is kept small.
+// These are kept small: every answer to every prompt copies them, and every token is checked against them.
 constexpr std::size_t stop_limit = 16;
 constexpr std::size_t stop_bytes_limit = 4096;
 constexpr std::size_t stop_ids_limit = 1024;

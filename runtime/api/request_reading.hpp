@@ -8,9 +8,9 @@
 
 namespace mooncaf {
 
-/// What holds for the fields of `read_sampling` that a body does not have.
+/// Sets the fields of `read_sampling` to their values for a body without them.
 void begin_with(const generation_defaults& defaults, sampling_params& out);
-/// Model, temperature and what else decides how tokens are drawn.
+/// Model, temperature and the other fields that decide how tokens are drawn.
 void read_sampling(body_reader& in, api_request& out);
 /// Priority, salt, SLOs, and how a long prompt is cut.
 void read_service(body_reader& in, api_request& out);

@@ -11,10 +11,10 @@
 namespace mooncaf {
 
 struct response_request : chat_request {
-  std::string echo;  ///< JSON text of an object: what answers repeat of their request
+  std::string echo;  ///< JSON text of an object: the fields that answers repeat of their request
 };
 
-/// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
+/// @error `ec::invalid_argument`: the name of the field, then its mistake.
 result<response_request> parse_responses(std::string_view body, const generation_defaults& defaults = {});
 
 /// @param echo  of the request.

@@ -24,7 +24,7 @@ json text_part(const std::string& text) {
 
 json reasoning_part(const std::string& text) { return {{"type", "reasoning_text"}, {"text", text}}; }
 
-/// What an answer is made of; while it streams, the item that is open.
+/// One part of an answer; while it streams, the item that is open.
 struct item {
   enum class kind : std::uint8_t { none, reasoning, message, call };
   kind what = kind::none;

@@ -40,7 +40,7 @@ std::string content_of(body_reader& in, const json& item, const char* name, cons
   return out;
 }
 
-/// Items become messages: what one turn of the assistant thought, said and called is one of them.
+/// Items become messages: the thoughts, words and calls of one turn of the assistant are one of them.
 class item_reader {
  public:
   item_reader(body_reader& in, std::vector<chat_message>& out) : in_(in), out_(out) {}
@@ -150,7 +150,7 @@ void read_text_form(body_reader& in, chat_request& out) {
   read_format(in, "text", *format, out);
 }
 
-/// What asks for more than is told anyway.
+/// Refuses an `include` of log-probabilities, which answers here do not tell.
 void read_include(body_reader& in) {
   const auto* include = in.find("include");
   if (!include) return;
@@ -161,7 +161,7 @@ void read_include(body_reader& in) {
                 std::string{logprobs} + " is not supported: log-probabilities; use chat completions");
 }
 
-/// @param in  of the request, whose fields are right.
+/// @param in  of the request, after its checks.
 std::string echo_of(const body_reader& in, const chat_request& out) {
   const auto given = [&](const char* name, json otherwise) {
     const auto* v = in.find(name);

@@ -1,7 +1,7 @@
 #pragma once
-// Which web pages may talk to this server. A browser lets any page send requests to any address, and a page
-// whose name its owner points at our address ("DNS rebinding") even reads the answers; Host and Origin tell
-// them apart.
+// The web pages that may talk to this server. A browser lets any page send requests to any address, and a
+// page even reads the answers if its owner points its name at our address ("DNS rebinding"); Host and Origin
+// tell them apart.
 
 #include <string>
 #include <string_view>

@@ -262,8 +262,7 @@ std::optional<std::uint32_t> automaton_builder::left_recursive() const {
   return std::nullopt;
 }
 
-/// Takes away edges and calls from which no end can be reached, so that what is allowed can always be
-/// finished.
+/// Takes away edges and calls from which no end can be reached, so that every allowed text can be finished.
 result<void> automaton_builder::cut_dead_ends() {
   const auto count = out_.places_.size();
   std::vector<bool> alive(count);

@@ -1,5 +1,5 @@
 #pragma once
-// A grammar as automata: for each rule a deterministic automaton over bytes of UTF-8, whose places may also
+// A grammar as automata: one deterministic automaton over bytes of UTF-8 for each rule; its places may also
 // call other rules.
 
 #include <cstdint>

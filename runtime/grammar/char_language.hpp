@@ -1,7 +1,7 @@
 #pragma once
 // Sets of texts that can be joined, cut with one another and turned round: deterministic automata over
-// characters. What a regular expression of GBNF cannot say (both of two patterns, none of these names) is
-// worked out here first.
+// characters. Sets that a regular expression of GBNF cannot say (both of two patterns, none of these names)
+// are worked out here first.
 
 #include <cstdint>
 #include <span>
@@ -29,9 +29,9 @@ class char_language {
   static result<char_language> of_length(std::uint32_t least, std::uint32_t most);
   static char_language all();
 
-  /// What is in both. @error `ec::invalid_argument`: it would take more than `most_states`.
+  /// The texts that are in both. @error `ec::invalid_argument`: it would take more than `most_states`.
   result<char_language> both(const char_language& other) const;
-  /// What is not in this one.
+  /// The texts that are not in this one.
   char_language others() const;
   bool contains(std::string_view text) const;
   bool empty() const;

@@ -8,8 +8,8 @@
 
 namespace mooncaf {
 
-/// @returns a grammar whose answers are the texts. @error `ec::invalid_argument`: there is none, one is empty
-/// or not UTF-8, or together they are beyond grammar_limits.
+/// @returns a grammar of the texts. @error `ec::invalid_argument`: there is none, one is empty or not UTF-8,
+/// or together they are beyond grammar_limits.
 result<std::string> grammar_of_choice(const std::vector<std::string>& texts);
 
 }  // namespace mooncaf

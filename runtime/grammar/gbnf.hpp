@@ -46,15 +46,15 @@ struct gbnf_grammar {
   std::uint32_t root = 0;
 };
 
-/// @error `ec::invalid_argument`: what is wrong, with line and column; a rule that is used and not there, or
+/// @error `ec::invalid_argument`: the mistake, with line and column; a rule that is used and not there, or
 /// given twice; beyond grammar_limits. @cost O(bytes), and the sorting of classes.
 result<gbnf_grammar> parse_gbnf(std::string_view text);
 
-/// `text` as a literal: in quotes, with what GBNF needs escaped. `text` is well-formed UTF-8.
+/// `text`, well-formed UTF-8, as a literal: in quotes, and escaped as GBNF needs.
 std::string gbnf_literal(std::string_view text);
-/// `ranges` as a class; a class of nothing is written "[]", which `parse_gbnf` reads as what never comes.
+/// `ranges` as a class; a class of nothing is written "[]", which `parse_gbnf` reads as one that never comes.
 std::string gbnf_class(const std::vector<char_range>& ranges);
-/// Sorts and joins; cuts off what is no character (surrogates, beyond U+10FFFF).
+/// Sorts and joins; cuts off code points that are no character (surrogates, beyond U+10FFFF).
 std::vector<char_range> normalised(std::vector<char_range> ranges);
 /// All characters that are not in `ranges`, which are normalised.
 std::vector<char_range> complement_of(const std::vector<char_range>& ranges);

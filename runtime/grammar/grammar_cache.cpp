@@ -17,7 +17,8 @@ result<std::shared_ptr<pushdown>> grammar_cache::find(const std::string& text) {
     if (!vocab_) vocab_ = std::make_shared<vocab_trie>(*text_);
     vocab = vocab_;
   }
-  // Others go on meanwhile; who compiles the same text at the same time does so for nothing.
+  // Other threads go on meanwhile; a second one that compiles the same text at the same time does so for
+  // nothing.
   const auto parsed = parse_gbnf(text);
   if (!parsed) return fail(parsed.error());
   auto compiled = automaton::compile(*parsed);

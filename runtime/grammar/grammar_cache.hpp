@@ -16,13 +16,13 @@
 
 namespace mooncaf {
 
-/// Keeps the latest `grammar_limits::max_cached_grammars`; those in use live on beyond that. @thread Any
+/// Keeps the latest `grammar_limits::max_cached_grammars`; grammars in use live on beyond that. @thread Any
 /// number.
 class grammar_cache {
  public:
   explicit grammar_cache(std::shared_ptr<const tokenizer> text) : text_(std::move(text)) {}
 
-  /// @error `ec::invalid_argument`, without a field's name: what is wrong with the text (`parse_gbnf`,
+  /// @error `ec::invalid_argument`, without a field's name: the mistake in the text (`parse_gbnf`,
   /// `automaton::compile`).
   /// @cost of a text that is new, bounded by grammar_limits: some 100 ms at worst, for a schema under a
   /// millisecond; the first text of a process pays for the tree of the vocabulary.

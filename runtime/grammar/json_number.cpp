@@ -100,11 +100,11 @@ class digit_writer {
     return made_.emplace(key, std::move(made)).first->second;
   }
 
-  /// What may follow `at` digits of the whole part.
+  /// The text that may follow `at` digits of the whole part.
   maybe whole(std::size_t at, bool low_tight, bool high_tight, std::int64_t remainder) {
     const auto left = length_ - at;
     if (left == 0) return behind_whole(low_tight, high_tight, remainder);
-    // Where a side is tight the length is its own, so what is left tells lengths apart well enough.
+    // A tight side has its length fixed, so the digits left tell lengths apart well enough.
     return shared(0, left * 2 + (at == 0), low_tight, high_tight, remainder, [&]() -> maybe {
       if (divisor_ == 1 && !low_tight && !high_tight) {
         const auto rest = behind_whole(false, false, 0);
@@ -284,7 +284,7 @@ result<std::string> integer_expression(const number_bounds& bounds, const make_r
       power *= 10;
     }
     if (!zeros.empty()) {
-      // Multiples of 1200 are those of 12, with two zeros behind.
+      // Multiples of 1200 are multiples of 12 with two zeros behind.
       if (b.low) b.low = decimal_of(divided(rounded(*b.low, true, b.above_low), power, true));
       if (b.high) b.high = decimal_of(divided(rounded(*b.high, false, b.below_high), power, false));
       b.above_low = b.below_high = false;

@@ -24,7 +24,7 @@ struct decimal {
 };
 bool less(const decimal& a, const decimal& b) noexcept;
 
-/// What numbers are wanted; nothing: any.
+/// The numbers that are wanted; empty: any.
 struct number_bounds {
   std::optional<decimal> low, high;
   bool above_low = false, below_high = false;  ///< whether the bound itself is outside

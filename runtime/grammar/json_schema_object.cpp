@@ -13,11 +13,11 @@ namespace {
 
 using json = schema_writer::json;
 
-constexpr std::size_t max_counting_rules = 4000;  ///< of an object or array whose members are counted
+constexpr std::size_t max_counting_rules = 4000;  ///< of an object or array with counted members
 constexpr std::size_t max_any_order = 8;          ///< distinct items that come in any order
 constexpr std::size_t max_patterns = 8;           ///< of one object's names
 
-/// The schema of what all of `parts` have.
+/// The schema of the values that all of `parts` have.
 json all_of(const std::vector<json>& parts) {
   json out = json::array();
   for (const auto& p : parts) {
@@ -32,8 +32,8 @@ std::string repeated(const std::string& one, std::size_t least, std::optional<st
   return "(" + one + "){" + std::to_string(least) + "," + (most ? std::to_string(*most) : "") + "}";
 }
 
-/// An array's schema with what it must contain at its beginning: fewer arrays than it describes, all of them
-/// right. What may come only so often comes nowhere else.
+/// An array's schema with the items that it must contain at its beginning: fewer arrays than it describes,
+/// all of them right. Items with `maxContains` come nowhere else.
 json with_contained(json schema, const json& contained) {
   auto first = schema.value("prefixItems", json::array());
   std::size_t at = 0;
@@ -164,7 +164,7 @@ std::string schema_writer::array(const json& given, const std::string& where) {
     return array_of_distinct(schema.value("items", json(true)), least, most, where);
   }
   const auto ws = base("ws"), comma = "\",\" " + ws + " ";
-  // What comes behind the tuple: as many as are needed if nothing is said of them.
+  // Items behind the tuple: as many as are needed if nothing is said of them.
   std::string item;
   if (other) {
     item = visit(schema["items"], where + "/items");
@@ -248,7 +248,7 @@ schema_writer::members schema_writer::members_of(const json& schema, const std::
 }
 
 /// Members that no property names. @param wanted  they are needed for a number of members.
-/// @returns an expression for one of them; empty: there are none. Those that nothing speaks of come only
+/// @returns an expression for one of them; empty: there are none. Members that no keyword speaks of come only
 /// where nothing is said of any member, or where they are needed.
 std::string schema_writer::extra_members(const json& schema, const std::vector<std::string>& names,
                                          bool wanted, const std::string& where) {
@@ -319,8 +319,8 @@ std::string schema_writer::extra_members(const json& schema, const std::vector<s
   return out.empty() ? out : rule(std::move(out));
 }
 
-/// Members come in order. `after[n]` is what may follow when `n` have come (as far as that counts) and those
-/// from the present one on are left; all but the first bring their comma.
+/// Members come in order. `after[n]` is the rest of the text behind `n` members (as far as that counts), made
+/// of the present one and its successors; all but the first bring their comma.
 std::string schema_writer::object(const json& schema, const std::string& where) {
   const auto all = members_of(schema, where);
   const std::size_t least = sets_.count(schema, "minProperties", where).value_or(0);

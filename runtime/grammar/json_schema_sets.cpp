@@ -19,7 +19,7 @@ constexpr std::size_t max_alternatives = 256;
 constexpr std::size_t max_parts_depth = 48;  ///< parts within parts of one value's schema
 constexpr std::size_t max_work = 4'000'000;  ///< values copied while schemas are joined
 
-/// On what comes of 'not': it evaluates no member and no item.
+/// Marks schemas that come of 'not': they evaluate no member and no item.
 constexpr const char* unseen = "\x01unseen";
 
 constexpr std::array<std::string_view, 6> all_types{"object", "array", "string", "number", "boolean", "null"};
@@ -55,7 +55,7 @@ constexpr std::pair<std::string_view, std::string_view> keyword_types[] = {
     {"exclusiveMaximum", "number"},
     {"multipleOf", "number"}};
 
-/// What would have to be held and cannot be.
+/// Keywords that would have to be held and cannot be.
 constexpr std::string_view unsupported[] = {"$dynamicRef", "$recursiveRef", "divisibleBy", "extends",
                                             "disallow"};
 
@@ -339,8 +339,8 @@ std::vector<json> schema_sets::alternatives(const json& schema, const std::strin
   return out;
 }
 
-/// What no part of a schema speaks of is as unevaluatedProperties and unevaluatedItems say. In one
-/// alternative those members and items are known.
+/// Members and items that no part of a schema speaks of are as unevaluatedProperties and unevaluatedItems
+/// say. In one alternative they are known.
 void schema_sets::close_unevaluated(const json& schema, std::vector<json>& alternatives,
                                     const std::string& where) {
   const auto properties = schema.find("unevaluatedProperties"), items = schema.find("unevaluatedItems");
@@ -511,7 +511,7 @@ std::vector<json> schema_sets::conditional(const json& schema, const std::string
   return out;
 }
 
-/// Either the member is absent, or it is there with what it needs: names, or a schema.
+/// Either the member is absent, or it is there with the names or the schema that it needs.
 std::vector<json> schema_sets::dependent(const json& dependencies, const std::string& where) {
   std::vector<json> out;
   for (const auto& [name, needs] : dependencies.items()) {
@@ -531,8 +531,8 @@ std::vector<json> schema_sets::dependent(const json& dependencies, const std::st
   return out;
 }
 
-/// The opposite of one keyword as schemas, each of which suffices. Fewer values than the exact opposite are
-/// allowed, more never. @returns false for a keyword whose opposite cannot be written.
+/// The opposite of one keyword as schemas: each suffices. Fewer values than the exact opposite are allowed,
+/// more never. @returns false for a keyword with an opposite that cannot be written.
 bool schema_sets::negate_keyword(const json& schema, const std::string& name, std::vector<json>& out,
                                  const std::string& where, int depth) {
   const auto& value = schema[name];
@@ -643,7 +643,7 @@ std::vector<json> schema_sets::negated(const json& schema, const std::string& wh
                       std::end(keyword_types);
     constexpr std::string_view parts[] = {"type",  "enum",  "const", "not", "allOf",
                                           "anyOf", "oneOf", "if",    "$ref"};
-    if (!type && !among(parts, name)) continue;  // says nothing of what is valid
+    if (!type && !among(parts, name)) continue;  // it does not bear on validity
     asserts = true;
     if (!negate_keyword(schema, name, some, where, depth) && left.empty()) left = name;
     if (failed()) return {};

@@ -31,7 +31,7 @@ class schema_sets {
 
   explicit schema_sets(const json& document) : document_(document) {}
 
-  /// Schemas without parts, whose values together are those of `schema`, or some of them.
+  /// Schemas without parts that together have the values of `schema`, or some of them.
   std::vector<json> alternatives(const json& schema, const std::string& where);
   /// The schema that `ref` names; null after a complaint.
   const json* resolve(const std::string& ref, const std::string& where);
@@ -42,7 +42,7 @@ class schema_sets {
 
   /// The types that a schema names or that its keywords speak of; empty: any.
   std::vector<std::string> types_of(const json& schema, const std::string& where);
-  /// Of a schema without parts: what its members' keywords say, one entry for each schema that was joined.
+  /// Of a schema without parts: its keywords about members, one entry for each schema that was joined.
   static json layers_of(const json& schema);
   /// The schema of member `name` under a layer; null: the layer says nothing of it.
   std::vector<json> member_schemas(const json& layer, const std::string& name, const std::string& where);
@@ -54,8 +54,7 @@ class schema_sets {
   std::optional<std::uint32_t> count(const json& schema, const char* keyword, const std::string& where);
   void check_keywords(const json& schema, const std::string& where);
 
-  /// Whether no key of a client's document is one of those that joining makes, whose form is taken for
-  /// granted.
+  /// Whether a client's document has none of the keys that joining makes: their form is taken for granted.
   static bool is_free_of_joined(const json& document);
 
   void complain(const std::string& where, const std::string& what);
@@ -72,7 +71,7 @@ class schema_sets {
   std::vector<json> exclusive(const json& parts, const std::string& where);
   std::vector<json> conditional(const json& schema, const std::string& where);
   std::vector<json> dependent(const json& dependencies, const std::string& where);
-  /// Schemas whose values together are some of those that `schema` does not have.
+  /// Schemas that together have some of the values that `schema` does not have.
   std::vector<json> negated(const json& schema, const std::string& where, int depth);
   bool negate_keyword(const json& schema, const std::string& name, std::vector<json>& out,
                       const std::string& where, int depth);

@@ -81,7 +81,7 @@ result<char_language> schema_sets::strings_of(const json& schema, const std::str
 }
 
 result<char_language> schema_sets::names_of(const json& schema, const std::string& where) {
-  // All of them is what is in none of the others' complements.
+  // The union, as the complement of the common part of all complements.
   auto others = result<char_language>{char_language::all()};
   for (const auto& one : alternatives(schema, where)) {
     const auto texts = strings_of(one, where);

@@ -44,7 +44,7 @@ class schema_writer {
   std::string array_with(const json& contained, const std::string& item);
   std::string object(const json& schema, const std::string& where);
 
-  /// What of an object's members comes in the text.
+  /// The members of an object, as they come in the text.
   struct members {
     std::vector<std::pair<std::string, bool>> named;  ///< expression, whether it must be there
     std::string extra;                                ///< any number of these at the end; empty: none
@@ -68,7 +68,7 @@ class schema_writer {
   std::string rules_;
   std::size_t rule_count_ = 0;
   std::map<std::string, std::string, std::less<>> base_rules_;
-  std::map<std::string, std::string> refs_;   ///< rules of what $ref named so far
+  std::map<std::string, std::string> refs_;   ///< rules of the schemas that $ref named so far
   std::map<std::string, std::string> known_;  ///< rules of schemas with parts, by their text
   std::size_t depth_ = 0;
   std::size_t visits_ = 0;

@@ -13,8 +13,8 @@ struct known_format {
   std::string_view name, pattern;
 };
 
-/// Narrower than the standards where those need more than a regular expression, so that whoever checks
-/// agrees: no 29th of February, no leap second, lower-case names.
+/// Narrower than the standards where they need more than a regular expression, so that every checker agrees:
+/// no 29th of February, no leap second, lower-case names.
 constexpr known_format formats[] = {
     {"date",
      R"(^[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))$)"},

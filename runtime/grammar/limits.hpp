@@ -1,6 +1,6 @@
 #pragma once
-// How large a grammar may be, and what its use may cost. All are far above what schemas of real clients need;
-// they keep a hostile text from holding a thread or the memory.
+// Limits on a grammar's size and on the cost of its use. All are far above the schemas of real clients; they
+// keep a hostile text from holding a thread or the memory.
 
 #include <cstddef>
 

@@ -15,7 +15,7 @@ std::uint64_t mixed(std::uint64_t h, std::uint64_t v) noexcept {
   return std::rotl((h ^ v) * 0x9E3779B97F4A7C15ull, 29);
 }
 
-/// What a place does with one byte, if `classes` says what the places behind do with the others.
+/// A place's moves by one byte, if `classes` tells the places behind apart for the bytes that follow.
 std::vector<std::uint64_t> signature_of(const automaton& rules, std::uint32_t place,
                                         const std::vector<std::uint32_t>& classes) {
   std::vector<std::uint64_t> out{rules.ends(place)};
@@ -50,7 +50,7 @@ std::vector<std::uint32_t> place_classes(const automaton& rules, std::size_t byt
       next[p] = found.try_emplace(signature_of(rules, p, classes), p).first->second;
     classes.swap(next);
     if (found.size() > count / 2) return own;
-    if (found.size() == before) break;  // classes only ever part: they are what they will be
+    if (found.size() == before) break;  // classes only ever part: these are final
     before = found.size();
   }
   return classes;

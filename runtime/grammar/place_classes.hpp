@@ -1,7 +1,7 @@
 #pragma once
 // Places of a grammar that no token can tell apart. "[a-z]{1,12}" sixty times over has sixty times the
-// places, but within the bytes of the longest token nearly all repetitions look the same: what is found for
-// one place holds for all of its class.
+// places, but within the bytes of the longest token nearly all repetitions look the same: a finding for one
+// place holds for all of its class.
 
 #include <cstddef>
 #include <cstdint>

@@ -101,7 +101,7 @@ pushdown::stack_id pushdown::push(std::uint32_t place, stack_id below) {
 }
 
 void pushdown::expand(stack_id stack, std::vector<stack_id>& out) {
-  // A stack of its own instead of recursion; what comes first in the grammar is followed first.
+  // A stack of its own instead of recursion; places are followed in the grammar's order.
   std::vector<stack_id> todo{stack};
   while (!todo.empty()) {
     const auto now = todo.back();

@@ -1,5 +1,5 @@
 #pragma once
-// A grammar at work: which bytes and which tokens may follow what has come, found once and kept.
+// A grammar at work: the bytes and tokens that may follow an answer so far, found once and kept.
 
 #include <array>
 #include <cstdint>
@@ -21,7 +21,7 @@ using token_mask = std::vector<std::uint64_t>;
 ///
 /// A **stack** is a place in the automaton with the places to return to below it; a **configuration** is all
 /// stacks that the bytes so far leave possible, in an order that depends on those bytes alone. Stacks,
-/// configurations, moves between them and masks are memoised: what answers have in common is computed once,
+/// configurations, moves between them and masks are memoised: work that answers have in common is done once,
 /// and text within a string, however long, stays in a handful of configurations.
 ///
 /// @thread Any number; a lock is held while something is computed.
@@ -35,10 +35,10 @@ class pushdown {
 
   pushdown(automaton rules, std::shared_ptr<const vocab_trie> vocab, std::span<const std::int32_t> eog_ids);
 
-  /// Moves `at` over the tokens of `answer` from index `from` on. If what `at` refers to has been forgotten,
-  /// over all of them from the beginning. Tokens without text move nothing.
+  /// Moves `at` over the tokens of `answer` from index `from` on; from the beginning if its configuration has
+  /// been forgotten. Tokens without text move nothing.
   void advance(position& at, std::span<const std::int32_t> answer, std::size_t from, const tokenizer& text);
-  /// The tokens that may come at `at`, which `answer` has led to: those that fit, and the end-of-generation
+  /// The tokens that may come at `at`, the place behind `answer`: all that fit, and the end-of-generation
   /// tokens if the grammar may end or nothing fits.
   std::shared_ptr<const token_mask> mask(position& at, std::span<const std::int32_t> answer,
                                          const tokenizer& text);
@@ -57,7 +57,7 @@ class pushdown {
     std::shared_ptr<const token_mask> mask;
     bool may_end = false;
   };
-  /// What tokens may do from a place until its rule ends.
+  /// The ways of tokens from a place until its rule ends.
   struct local {
     token_mask tokens;                   ///< that stay inside
     std::vector<std::uint32_t> escapes;  ///< trie nodes where the rule may have ended, with more below
@@ -70,14 +70,14 @@ class pushdown {
   void renew(position& at, std::span<const std::int32_t> answer, const tokenizer& text);
   void walk(position& at, std::span<const std::int32_t> answer, std::size_t from, const tokenizer& text);
   stack_id push(std::uint32_t place, stack_id below);
-  /// Adds what `stack` comes to without a byte to `out`.
+  /// Adds the stacks that `stack` reaches without a byte to `out`.
   void expand(stack_id stack, std::vector<stack_id>& out);
   std::int32_t intern(std::vector<stack_id> stacks);
   std::int32_t closure_of(stack_id stack);
   std::int32_t step(std::int32_t config, std::uint8_t byte);
   std::int32_t compute_step(std::int32_t config, std::uint8_t byte);
   /// Sets the bits of the tokens in nodes [begin, end) that fit from `config`, the place before node `begin`.
-  /// @param escapes  nodes where an empty stack is among what is left, with more below; may be null.
+  /// @param escapes  nodes where an empty stack is among the stacks left, with more below; may be null.
   void mark(std::uint32_t begin, std::uint32_t end, std::int32_t config, token_mask& out,
             std::vector<std::uint32_t>* escapes);
   const local& local_at(std::uint32_t place);

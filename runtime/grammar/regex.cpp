@@ -17,7 +17,7 @@ const ranges_t digits{{'0', '9'}};
 const ranges_t word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const ranges_t blank{{'\t', '\r'}, {' ', ' '}};
 const ranges_t beyond_ascii{{0x80, 0x10FFFF}};
-/// What either standard calls white space.
+/// White space by either standard.
 const ranges_t any_blank{{'\t', '\r'},     {0x1C, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
                          {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
                          {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
@@ -289,7 +289,7 @@ bool contains(const ranges_t& ranges, char32_t c) {
 std::string chars_expression(const std::vector<char_range>& ranges, regex_place place) {
   const auto all = normalised(ranges);
   if (place == regex_place::plain) return gbnf_class(all);
-  // What may stand in a JSON string as it is, then what has to be written with a backslash.
+  // Characters that stand in a JSON string as they are, then the ones that need a backslash.
   const ranges_t escaped{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   auto rest = complement_of(all);
   rest.insert(rest.end(), escaped.begin(), escaped.end());

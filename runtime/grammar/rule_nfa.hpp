@@ -1,5 +1,5 @@
 #pragma once
-// One rule as a nondeterministic automaton: what `automaton` is made from.
+// One rule as a nondeterministic automaton, from which `automaton` is made.
 
 #include <cstdint>
 #include <optional>

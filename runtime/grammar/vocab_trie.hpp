@@ -1,5 +1,5 @@
 #pragma once
-// A vocabulary as a tree of bytes: what many tokens have in common is looked at once.
+// A vocabulary as a tree of bytes: a beginning that many tokens have in common is looked at once.
 
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
 #pragma once
-// How models mark what they think before they answer.
+// The marks that models set around their thoughts before they answer.
 
 #include <array>
 #include <cstddef>
@@ -32,10 +32,10 @@ struct reasoning_marks {
 };
 /// Of `think` and `mistral` the first character of either occurs in it once.
 reasoning_marks marks_of(reasoning_form form) noexcept;
-/// What of the marks may be a token of its own, which is not part of any text.
+/// The marks that may be tokens of their own, which are not part of any text.
 std::span<const std::string_view> mark_tokens(reasoning_form form) noexcept;
 
-/// What a chat template teaches its model; nothing if it knows no marks.
+/// The form that a chat template teaches its model; nothing if it knows no marks.
 std::optional<reasoning_form> reasoning_form_of(std::string_view template_source) noexcept;
 
 /// Where an answer begins.

@@ -12,7 +12,7 @@ std::string none_of(char first, char next) {
 }
 
 /// Text that ends with `mark` and holds it nowhere before. As the first character of a mark comes in it once,
-/// a beginning of the mark is followed by another beginning, or by what cannot go on with it.
+/// a beginning of the mark is followed by another beginning, or by a character that cannot go on with it.
 std::string text_up_to(std::string_view mark) {
   std::string begun, broken;
   for (std::size_t n = 1; n < mark.size(); ++n) {
@@ -28,7 +28,7 @@ std::string text_up_to(std::string_view mark) {
 }  // namespace
 
 std::string thought_first(std::string grammar, reasoning_form form, thought_state state) {
-  // Who holds an answer in channels to a form gets it at once: its first token is of the form already.
+  // An answer in channels (`harmony`) needs no thought first: its first token is of the form already.
   if (state == thought_state::over || form == reasoning_form::harmony) return grammar;
   const auto marks = marks_of(form);
   const std::string space = "[ \\n\\r\\t]*";

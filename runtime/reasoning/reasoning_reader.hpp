@@ -1,5 +1,5 @@
 #pragma once
-// The text of an answer, as it comes, taken apart into what the model thought and what it says.
+// The text of an answer, as it comes, taken apart into the model's thoughts and its words.
 
 #include <string>
 #include <string_view>

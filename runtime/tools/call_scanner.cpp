@@ -12,7 +12,7 @@ constexpr int scanned_depth_max = 200;
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-/// What a JSON string says; nothing if it is none.
+/// The text that a JSON string stands for; nothing if it is none.
 std::optional<std::string> unquoted(const std::string& said) {
   const auto v = nlohmann::json::parse(said, nullptr, false);
   if (!v.is_string()) return std::nullopt;

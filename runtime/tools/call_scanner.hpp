@@ -17,7 +17,7 @@ class call_scanner {
     broken   ///< not JSON, or without a name
   };
 
-  /// Begins anew. @param name  of a call whose arguments alone are to come; empty: both are.
+  /// Begins anew. @param name  of a call if its arguments alone are to come; empty: both are.
   void begin(std::string name);
   /// Takes one more byte. Behind `closed` and `broken` nothing is taken.
   state take(char c);

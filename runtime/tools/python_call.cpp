@@ -35,7 +35,7 @@ void put_utf8(std::string& out, std::uint32_t c) {
   }
 }
 
-/// Literals, one after the other. Each reader says whether what it wants was there.
+/// Literals, one after the other. Each reader says whether its own kind was there.
 class literal_reader {
  public:
   explicit literal_reader(std::string_view text) : text_(text) {}

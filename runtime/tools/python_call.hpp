@@ -29,7 +29,7 @@ class python_scanner {
 };
 
 /// The arguments of a call as the text of a JSON object.
-/// @param inside  what stands between its brackets.
+/// @param inside  the text between its brackets.
 /// @returns nothing if they are not key=value with literals of Python.
 std::optional<std::string> python_arguments(std::string_view inside);
 

@@ -21,7 +21,7 @@ constexpr std::string_view code_fence = "```";
 constexpr std::string_view harmony_recipient = "to=functions.", harmony_body = "<|message|>",
                            harmony_close = "<|call|>";
 
-/// What opens a call, or a list of them. Of DeepSeek's the others are brackets around calls, which are not
+/// The marks that open a call, or a list of calls. DeepSeek's others are brackets around calls, which are not
 /// passed on.
 constexpr std::string_view hermes_opens[] = {hermes_open}, mistral_opens[] = {mistral_open},
                            granite_opens[] = {"<|tool_call|>", hermes_open}, phi4_opens[] = {"functools["},
@@ -153,7 +153,7 @@ bool tool_call_reader::open_head(std::string opening) {
   return true;
 }
 
-/// A message's head says its channel, and to whom it goes; its body is a call's arguments, or content.
+/// A message's head names its channel and its recipient; its body is a call's arguments, or content.
 bool tool_call_reader::read_head(answer_parts& out) {
   const auto head = std::string_view{held_}.substr(0, longest_name);
   const auto end = head.find(harmony_body);
@@ -272,7 +272,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
     place_ = place::after;
     return true;
   }
-  // What was passed on stays a call; the rest is what it is.
+  // A call stays one once its name was passed on; else its text is content.
   if (!scanner_.known() || !offered) say(out, opening_ + scanner_.raw());
   const bool more_may_come =
       format_ == tool_format::hermes || format_ == tool_format::deepseek || format_ == tool_format::gpt_oss;
@@ -371,7 +371,7 @@ answer_parts tool_call_reader::feed(std::string_view text) {
 
 answer_parts tool_call_reader::finish() {
   answer_parts out;
-  // An answer that is held to calls has no content: what is left is the beginning of one that was cut.
+  // An answer that is held to calls has no content: the rest is the beginning of a call that was cut.
   if (complete() || forced_) return out;
   const bool in_head = place_ == place::name || (place_ == place::call && !scanner_.known());
   if (format_ == tool_format::gpt_oss && in_head && opening_.starts_with("<|")) return out;

@@ -21,22 +21,21 @@ struct tool_call_piece {
   std::string arguments;
 };
 
-/// What has become certain of an answer.
+/// The parts of an answer that have become certain.
 struct answer_parts {
   std::string content;
   std::vector<tool_call_piece> calls;
 };
 
-/// Reads one answer. The parts together do not depend on how the text was cut into pieces. What only looks
-/// like a call (not JSON, without a name) is content, as the model wrote it, if that is found out before its
-/// name was passed on. White space around calls is not passed on.
+/// Reads one answer. The parts together do not depend on how the text was cut into pieces. Text that only
+/// looks like a call (not JSON, without a name) is content, as the model wrote it, if that is found out
+/// before its name was passed on. White space around calls is not passed on.
 /// @thread Not synchronised.   @cost O(bytes).
 class tool_call_reader {
  public:
   /// @param forced   the answer was held to `grammar_of_tools`.
   /// @param several  whether more than one call is wanted.
-  /// @param offered  functions that may be called; their schemas say what values are that are written as
-  /// text.
+  /// @param offered  functions that may be called; their schemas give the types of values written as text.
   tool_call_reader(tool_format format, bool forced, bool several, std::vector<tool_function> offered)
       : format_(format),
         forced_(forced),
@@ -96,9 +95,9 @@ class tool_call_reader {
   std::string space_;    ///< white space that may yet be content
   std::string opening_;  ///< of the call: it is content after all if the call is none
   call_scanner scanner_;
-  const tool_function* function_ = nullptr;  ///< Qwen3-Coder: whose parameters are read
+  const tool_function* function_ = nullptr;  ///< Qwen3-Coder: the function of the parameters that are read
   bool has_members_ = false;                 ///< … some of which have come
-  std::size_t looked_at_ = 0;                ///< bytes of `held_` in which the end of what it holds is not
+  std::size_t looked_at_ = 0;                ///< bytes of `held_` that were searched for the end in vain
   python_scanner python_;
 };
 

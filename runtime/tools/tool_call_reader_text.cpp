@@ -44,7 +44,7 @@ std::string value_of(const tool_function& function, const std::string& key, std:
 
 }  // namespace
 
-/// What was begun is no call.
+/// The text that looked like a call is none.
 bool tool_call_reader::give_up(answer_parts& out) {
   say(out, std::exchange(opening_, {}));
   place_ = place::text;
@@ -86,7 +86,7 @@ bool tool_call_reader::read_member(answer_parts& out) {
   if (looked_at_ == 0) take_space(held_);
   if (held_.empty() || may_become(held_, parameter_open) || may_become(held_, function_close)) return false;
   if (!held_.starts_with(parameter_open)) {
-    // Its end, or something that has no place here: then what was passed on stays a call.
+    // The function's end, or text without a place here; as its name was passed on, it stays a call.
     if (held_.starts_with(function_close)) held_.erase(0, function_close.size());
     add(has_members_ ? "}" : "{}");
     ++ended_;

@@ -40,7 +40,7 @@ constexpr auto words_of(tool_format) noexcept {
                                 {gpt_oss, "gpt_oss"}}};
 }
 
-/// What becomes of tools where the chat template has no place for them.
+/// The treatment of tools where the chat template has no place for them.
 enum class tool_place : std::uint8_t {
   general,       ///< they are listed in a message, and calls are in `tool_format::hermes`
   template_only  ///< requests that offer them are refused
@@ -51,13 +51,13 @@ constexpr auto words_of(tool_place) noexcept {
   return words<tool_place, 2>{{{general, "general"}, {template_only, "template-only"}}};
 }
 
-/// What a chat template teaches its model; nothing if it names no form that is known.
+/// The form that a chat template teaches its model; nothing if it names none that is known.
 std::optional<tool_format> tool_format_of(std::string_view template_source) noexcept;
 /// Special tokens that are part of a call: they are hidden from text, and `tool_call_reader` has to see them.
 std::span<const std::string_view> tool_markers(tool_format format) noexcept;
 
 /// Whether a forced answer is the list of calls alone: the marks around calls are tokens that no grammar can
-/// ask for, or what stands between them is no JSON.
+/// ask for, or the text between them is no JSON.
 bool listed_when_forced(tool_format format) noexcept;
 
 }  // namespace mooncaf

@@ -10,8 +10,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// References are to places of the function's own schema, which becomes part of a larger one. What names the
-/// schema itself goes.
+/// References are to places of the function's own schema, which becomes part of a larger one. Keywords that
+/// name the schema itself go.
 void move_references(json& schema, const std::string& to, int depth = 0) {
   if (depth > 100) return;
   if (schema.is_object()) {
@@ -34,7 +34,7 @@ result<json> schema_of_call(const tool_function& f, const std::string& key, cons
     parameters = json::parse(f.parameters, nullptr, false);
     if (parameters.is_discarded() || !parameters.is_object())
       return fail(ec::invalid_argument, f.name + ": parameters must be a JSON schema");
-    // An object without members is what many clients send for a function that takes nothing.
+    // Many clients send an object without members for a function that takes nothing.
     if (!parameters.contains("type") && !parameters.contains("$ref") && !parameters.contains("anyOf"))
       parameters["type"] = "object";
   }

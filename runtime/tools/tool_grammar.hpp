@@ -15,8 +15,8 @@ struct tool_function {
   std::string parameters;  ///< JSON text of a schema; empty: any object
 };
 
-/// A grammar whose answers are one call of one of `functions`, or up to 16 with `several`, as the model
-/// writes them; where `listed_when_forced`, a list of them without a marker.
+/// A grammar of one call of one of `functions`, or up to 16 with `several`, as the model writes them; where
+/// `listed_when_forced`, a list of them without a marker.
 /// @error as `grammar_of_schema`, with the function's name.
 result<std::string> grammar_of_tools(tool_format format, std::span<const tool_function> functions,
                                      bool several);
