@@ -643,7 +643,7 @@ std::vector<json> schema_sets::negated(const json& schema, const std::string& wh
                       std::end(keyword_types);
     constexpr std::string_view parts[] = {"type",  "enum",  "const", "not", "allOf",
                                           "anyOf", "oneOf", "if",    "$ref"};
-    if (!type && !among(parts, name)) continue;  // it does not bear on validity
+    if (!type && !among(parts, name)) continue;  // says nothing of validity
     asserts = true;
     if (!negate_keyword(schema, name, some, where, depth) && left.empty()) left = name;
     if (failed()) return {};

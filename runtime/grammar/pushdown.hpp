@@ -57,7 +57,7 @@ class pushdown {
     std::shared_ptr<const token_mask> mask;
     bool may_end = false;
   };
-  /// The ways of tokens from a place until its rule ends.
+  /// How tokens fit from a place until its rule ends.
   struct local {
     token_mask tokens;                   ///< that stay inside
     std::vector<std::uint32_t> escapes;  ///< trie nodes where the rule may have ended, with more below

@@ -1,6 +1,6 @@
 #pragma once
-// Byte-level BPE: the bytes of one word to tokens, by repeatedly joining the neighbours whose merge ranks
-// best.
+// Byte-level BPE: the bytes of one word to tokens, by repeatedly joining the neighbours with the best merge
+// rank.
 
 #include <array>
 #include <cstddef>

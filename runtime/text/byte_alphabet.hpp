@@ -9,8 +9,8 @@
 
 namespace mooncaf::byte_alphabet {
 
-/// The code point that stands for `byte`: itself where that prints, else 256 + its rank among those that do
-/// not.
+/// The code point that stands for `byte`: itself where that prints, else 256 + its rank among the bytes that
+/// do not.
 char32_t letter(std::uint8_t byte) noexcept;
 /// The letter in UTF-8.
 std::string text(std::uint8_t byte);

@@ -65,7 +65,7 @@ bool asks_for_none(std::string_view source) {
   return false;
 }
 
-/// Arguments are shown to templates as the object that they are; what is no object stays text.
+/// Templates see arguments as the object that they are; text that is no object stays text.
 value arguments_value(jinja::heap& memory, const std::string& said) {
   if (said.find_first_not_of(" \t\r\n") != std::string::npos) {
     try {
@@ -195,7 +195,7 @@ result<jinja::text> chat_template::render_text(std::span<const chat_message> mes
   jinja::heap memory;
   jinja::interpreter in{memory, options.now};
   try {
-    // What is fixed below comes after what a client names, and so stands.
+    // Names that are defined after the client's stand: a client cannot replace them.
     in.define("documents", value::none());
     if (!options.variables.empty()) {
       const auto given = jinja::from_json(memory, options.variables);

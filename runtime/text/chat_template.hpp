@@ -23,7 +23,7 @@ struct tool_call {
   std::string arguments;  ///< JSON text, if the model kept to JSON
 };
 
-/// What a template sees as the content of a message that has no text.
+/// The content that a template sees of a message without text.
 enum class bare_content : std::uint8_t {
   empty,   ///< an empty text
   null,    ///< none
@@ -36,28 +36,28 @@ struct chat_message {
   std::string role;  ///< "system", "developer" (read as system), "user", "assistant" or "tool"
   std::string content;
   std::vector<tool_call> tool_calls;  ///< assistant
-  std::string tool_call_id;           ///< tool: whose result this is
+  std::string tool_call_id;           ///< tool: the call that this answers
   std::string name;
-  std::string reasoning_content;            ///< assistant: what it thought before
-  bare_content bare = bare_content::empty;  ///< what stands for an empty `content`
+  std::string reasoning_content;            ///< assistant: its thoughts before
+  bare_content bare = bare_content::empty;  ///< stands for an empty `content`
 };
 
-/// What a caller may ask of one rendering.
+/// The choices of one rendering.
 struct chat_render_options {
   bool add_generation_prompt = true;  ///< end with the header of the assistant's answer
   /// End within the last message, for the answer to go on with it; then without a header.
   bool continue_final_message = false;
   std::string tools;      ///< JSON text: a list of functions, as clients send them; empty: none
-  std::string variables;  ///< JSON text: an object whose members the template sees by name; empty: none
-  std::tm now{};          ///< what `strftime_now` speaks of
+  std::string variables;  ///< JSON text: an object with members that the template sees by name; empty: none
+  std::tm now{};          ///< the time that `strftime_now` tells
 };
 
 /// Renders conversations for one model, as transformers' `apply_chat_template` does.
 ///
 /// A character knows whether the template wrote it or a client (`jinja::foreign`), and special tokens are
-/// read where the template wrote all of them: "<|im_end|>" inside a message stays text, so nobody can forge a
-/// turn. Roles, which are of a closed list, and the names of the model's first and last token count as the
-/// template's.
+/// read where the template wrote all of them: "<|im_end|>" inside a message stays text, so no client can
+/// forge a turn. Roles, which are of a closed list, and the names of the model's first and last token count
+/// as the template's.
 ///
 /// @thread Immutable; shareable.
 class chat_template {
@@ -74,8 +74,8 @@ class chat_template {
   static result<chat_template> from_source(std::shared_ptr<const tokenizer> tok, std::string source);
 
   /// Token ids of the whole prompt. The model's first token is part of it where the template says so.
-  /// @error `ec::invalid_argument` for no messages at all or an unknown role, naming its index; for what the
-  /// template itself refuses, in its words; beyond the steps and the length that one prompt may take.
+  /// @error `ec::invalid_argument` for no messages at all or an unknown role, naming its index; for a refusal
+  /// by the template itself, in its words; beyond the steps and the length that one prompt may take.
   result<std::vector<std::int32_t>> render(std::span<const chat_message> messages,
                                            const chat_render_options& options = {}) const;
 

@@ -15,7 +15,7 @@ inline std::string type_of(const json& part) {
   return part.is_object() && found != part.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// The parts of a normalizer, pre-tokenizer or post-processor: those of a Sequence, or itself, or none.
+/// The parts of a normalizer, pre-tokenizer or post-processor: a Sequence's, or itself, or none.
 inline std::vector<const json*> parts_of(const json& root, const char* key, const char* list) {
   std::vector<const json*> out;
   const auto found = root.find(key);

@@ -1,5 +1,5 @@
 #pragma once
-// The normalizer and pre-tokenizer of a tokenizer.json whose model is Unigram.
+// The normalizer and pre-tokenizer of a tokenizer.json with a Unigram model.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// A token stream to a text stream: what goes out is always whole characters.
+// A token stream to a text stream of whole characters.
 
 #include <cstdint>
 #include <memory>

@@ -192,7 +192,8 @@ cased_ends cased_word(std::string_view text, std::size_t pos) noexcept {
   return found;
 }
 
-/// Words whose letters change from small to capital end there. @param contractions  belong to their word.
+/// A word also ends where its letters change from small to capital. @param contractions  belong to their
+/// word.
 std::size_t cased_word_end(std::string_view text, std::size_t pos, std::size_t digits_max,
                            bool contractions) noexcept {
   cursor at(text, pos, false);
@@ -223,8 +224,7 @@ struct named_kind {
   std::string_view name;
   pretokenizer_kind kind;
 };
-/// Names of different models that share a rule. "default" is what old files say: they hold GPT-2-like
-/// vocabularies.
+/// Names by model; some share a rule. Old files say "default": they hold GPT-2-like vocabularies.
 constexpr named_kind names[] = {
     {"default", pretokenizer_kind::gpt2},  {"gpt-2", pretokenizer_kind::gpt2},
     {"gpt2", pretokenizer_kind::gpt2},     {"phi-2", pretokenizer_kind::gpt2},

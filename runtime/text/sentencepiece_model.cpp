@@ -69,7 +69,7 @@ result<void> sentencepiece_model::load_merges() {
   return {};
 }
 
-/// What joining two pieces is worth; nothing if they are not joined.
+/// The score of joining two pieces; nothing if they are not joined.
 std::optional<float> sentencepiece_model::score_of(std::int32_t left, std::int32_t right,
                                                    std::int32_t both) const {
   if (both < 0) return std::nullopt;

@@ -1,6 +1,6 @@
 #pragma once
 // SentencePiece's BPE: the characters of a whole text to pieces, by repeatedly joining the neighbours that
-// make the piece with the highest score; or, where a vocabulary lists merges, those whose merge ranks best.
+// make the piece with the highest score; or, where a vocabulary lists merges, that have the best merge rank.
 
 #include <array>
 #include <cstdint>
@@ -45,7 +45,7 @@ class sentencepiece_model {
   void fall_back(std::string_view character, std::vector<std::int32_t>& out) const;
 
   const tokenizer_vocab& vocab_;
-  string_index pieces_;  ///< only those that text may become: normal and user_defined
+  string_index pieces_;  ///< only pieces that text may become: normal and user_defined
   std::array<std::int32_t, 256> byte_ids_{};
   std::unordered_map<std::uint64_t, std::uint32_t> ranks_;  ///< of merges; left id in the high word
 };

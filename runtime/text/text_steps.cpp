@@ -90,7 +90,7 @@ void each_cluster(std::string_view text, Take take) {
 
 }  // namespace
 
-/// SentencePiece's table: a trie as a double array, over the texts to replace, then what replaces them, each
+/// SentencePiece's table: a trie as a double array, over the texts to replace, then their replacements, each
 /// ended by a zero.
 class text_steps::charsmap {
  public:
@@ -151,7 +151,7 @@ class text_steps::charsmap {
 
   static std::size_t offset(std::uint32_t unit) noexcept { return (unit >> 10) << ((unit & 0x200u) >> 6); }
 
-  /// What replaces the shortest beginning of `key` that the table has.
+  /// The replacement of the shortest beginning of `key` that the table has.
   std::optional<std::string_view> shortest(std::string_view key) const noexcept {
     std::size_t at = offset(units_[0]);
     for (const char c : key) {
@@ -189,7 +189,7 @@ result<std::unique_ptr<const text_steps>> text_steps::make(const std::vector<tex
     made->steps_.push_back(step);
     made->maps_.emplace_back();
     if (step.kind != text_step_kind::charsmap) continue;
-    made->steps_.back().from.clear();  // the table that is made of it keeps what it needs
+    made->steps_.back().from.clear();  // the table made of it keeps its own copy
     auto map = charsmap::make(step.from);
     if (!map) return fail(map.error());
     made->maps_.back() = std::move(*map);

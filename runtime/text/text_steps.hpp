@@ -1,5 +1,5 @@
 #pragma once
-// What happens to a text before a Unigram vocabulary reads it: the normalizer and pre-tokenizer of a
+// The changes to a text before a Unigram vocabulary reads it: the normalizer and pre-tokenizer of a
 // tokenizer.json, as values, and the class that does as they say.
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct word_rule {
 /// @thread Immutable after `make`.
 class text_steps {
  public:
-  /// @error `ec::corrupt` says what is wrong with a table of replacements.
+  /// @error `ec::corrupt` names the defect of a table of replacements.
   static result<std::unique_ptr<const text_steps>> make(const std::vector<text_step>& steps,
                                                         const word_rule& words);
   ~text_steps();
@@ -59,7 +59,7 @@ class text_steps {
  private:
   class charsmap;
   text_steps();
-  /// @param first  made false where the text's first character is gone: what is behind it begins no text.
+  /// @param first  made false where the text's first character is gone: the rest begins no text.
   std::string normalised(std::string_view text, bool& first) const;
 
   std::vector<text_step> steps_;

@@ -236,7 +236,7 @@ std::vector<std::int32_t> tokenizer::encode_composed(
   std::vector<std::int32_t> ids;
   std::size_t done = 0;
   const auto encode_to = [&](std::size_t end) {
-    // Words may span what is ours and what is not, as they do in a text that was rendered first.
+    // Words may span our parts and others' parts, as they do in a text that was rendered first.
     const auto part = impl_->encode(text.substr(done, end - done), special_tokens::as_text, done == 0);
     ids.insert(ids.end(), part.begin(), part.end());
   };

@@ -29,9 +29,9 @@ enum class special_text : std::uint8_t { hide, show };
 ///
 /// Text is UTF-8. Every ill-formed sequence in the input (maximal subpart, as the Unicode standard recommends
 /// and Python's errors="replace" does) is read as U+FFFD, and decoded text is well-formed in the same way, so
-/// what leaves here can always go into JSON.
+/// it can always go into JSON.
 ///
-/// decode(encode(x)) == x for well-formed x, but for what a vocabulary cannot say: Qwen's normalises to NFC
+/// decode(encode(x)) == x for well-formed x, within the limits of a vocabulary: Qwen's normalises to NFC
 /// first, and SmolLM2's has no token for six control characters and for the unassigned planes 4 to 11; such
 /// bytes vanish, as they do in Hugging Face's.
 ///
@@ -41,14 +41,14 @@ class tokenizer {
   /// Checks the parts and builds the tables (some tens of milliseconds for 150,000 tokens).
   /// @error `ec::corrupt` names the first defect and its index: a duplicate token, a merge of unknown tokens,
   /// a missing byte that text needs, an id out of range, lengths that differ. `ec::unsupported` names a
-  /// pre-tokenizer that is not known, and those that are.
+  /// pre-tokenizer that is not known, and the known ones.
   static result<std::shared_ptr<const tokenizer>> from_vocab(tokenizer_vocab vocab);
   ~tokenizer();
 
   /// Token ids of `text` alone: neither `bos` nor `eos` is added. Tokens of type user_defined are found in
   /// either mode, since they are text.
   /// @cost O(n log n) time and some 50 bytes of scratch per byte of a single endless word; O(n) and none for
-  /// what people write.
+  /// ordinary text.
   std::vector<std::int32_t> encode(std::string_view text, special_tokens how = special_tokens::as_text) const;
 
   /// As a plain prompt (/v1/completions): `encode`, with `bos` and `eos` where the vocabulary asks for them.
@@ -56,8 +56,8 @@ class tokenizer {
   std::vector<std::int32_t> encode_prompt(std::string_view text,
                                           special_tokens how = special_tokens::as_text) const;
 
-  /// Token ids of a text that we composed around what others wrote: control tokens are read where they lie
-  /// wholly within one of `own`, the parts that are ours. Neither `bos` nor `eos` is added.
+  /// Token ids of a text that we composed around others' text: control tokens are read where they lie wholly
+  /// within one of `own`, the parts that are ours. Neither `bos` nor `eos` is added.
   /// @param own  [begin, end) in bytes, ascending, apart from one another.
   std::vector<std::int32_t> encode_composed(std::string_view text,
                                             std::span<const std::pair<std::size_t, std::size_t>> own) const;
@@ -77,7 +77,7 @@ class tokenizer {
   bool adds_space_prefix() const noexcept;
   /// The tokens that end a generation, ascending: eos, eot and the usual end markers that the vocabulary has.
   std::span<const std::int32_t> eog_ids() const noexcept;
-  /// True for control, unknown and unused entries: those that `special_text::hide` leaves out.
+  /// True for control, unknown and unused entries, which `special_text::hide` leaves out.
   bool is_special(std::int32_t id) const noexcept;
   /// Id of the token written exactly `text` in the vocabulary file, e.g. find("<|im_start|>").
   std::optional<std::int32_t> find(std::string_view text) const;

@@ -1,5 +1,5 @@
 #pragma once
-// What a tokenizer is made of, free of any file format.
+// The parts of a tokenizer, free of any file format.
 
 #include <cstdint>
 #include <optional>
@@ -10,10 +10,10 @@
 
 namespace mooncaf {
 
-/// What a vocabulary entry is; the values are those of GGUF's `tokenizer.ggml.token_type`.
+/// The kind of a vocabulary entry; the values are GGUF's `tokenizer.ggml.token_type`.
 enum class token_type : std::uint8_t {
   normal = 1,        ///< Text. In a byte-level vocabulary written in GPT-2's byte alphabet ("Ġ" is a space).
-  unknown = 2,       ///< Stands for what the vocabulary cannot express.
+  unknown = 2,       ///< Stands for text that the vocabulary cannot express.
   control = 3,       ///< A marker such as <|im_start|>: never made from a user's text.
   user_defined = 4,  ///< Literal text that is always one token, wherever it occurs.
   unused = 5,        ///< A hole in the numbering.
@@ -42,20 +42,20 @@ struct tokenizer_vocab {
   /// sentencepiece: [vocab], higher merges first; or empty. unigram: logarithms of likelihoods; tokens from
   /// scores.size() on are found as markers alone.
   std::vector<double> scores;
-  std::vector<text_step> steps;  ///< unigram only: what happens to a text first
+  std::vector<text_step> steps;  ///< unigram only: how a text is changed first
   word_rule words;               ///< unigram only: then how it is cut
   /// Byte-level only: a word that is a token is taken whole, even where merges would end elsewhere. Unset: as
   /// `pre` has it.
   std::optional<bool> ignore_merges;
-  std::int32_t bos = -1;              ///< begins a text; -1: none
-  std::int32_t eos = -1;              ///< ends a text or an answer; -1: none
-  std::int32_t eot = -1;              ///< ends a turn, where that differs from `eos`; -1: none
-  std::int32_t unknown = -1;          ///< of pieces: what no piece and no byte can express; -1: dropped
-  bool add_bos = false;               ///< a plain prompt starts with `bos`
-  bool add_eos = false;               ///< a plain prompt ends with `eos`
-  bool add_space_prefix = false;      ///< sentencepiece only: text is encoded as if a space came before it
-  bool prefix_at_start_only = false;  ///< … but neither what stands behind a marker, nor what has a space
-  std::vector<std::int32_t> ends;     ///< more tokens that end an answer
+  std::int32_t bos = -1;          ///< begins a text; -1: none
+  std::int32_t eos = -1;          ///< ends a text or an answer; -1: none
+  std::int32_t eot = -1;          ///< ends a turn, where that differs from `eos`; -1: none
+  std::int32_t unknown = -1;      ///< of pieces: for text that no piece and no byte can express; -1: dropped
+  bool add_bos = false;           ///< a plain prompt starts with `bos`
+  bool add_eos = false;           ///< a plain prompt ends with `eos`
+  bool add_space_prefix = false;  ///< sentencepiece only: text is encoded as if a space came before it
+  bool prefix_at_start_only = false;      ///< … but not text behind a marker, nor text with a space already
+  std::vector<std::int32_t> ends;         ///< more tokens that end an answer
   std::vector<std::int32_t> takes_space;  ///< markers that take the white space behind them
   std::string chat_template;              ///< the file's Jinja template, as text; may be empty
 };

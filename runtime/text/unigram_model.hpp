@@ -1,5 +1,5 @@
 #pragma once
-// SentencePiece's Unigram: of all ways to cut a word into pieces, the one whose scores sum highest.
+// SentencePiece's Unigram: of all ways to cut a word into pieces, the one with the highest sum of scores.
 
 #include <array>
 #include <cstdint>

@@ -50,7 +50,7 @@ class reader {
   template <class T>
   T take(result<T> value, std::type_identity_t<T> fallback) {
     if (value) return std::move(*value);
-    // What a tokenizer cannot do without makes the file a broken one, however it came to be missing.
+    // A file without a field that a tokenizer needs is a broken one, however the field came to be missing.
     if (status_) status_ = fail(ec::corrupt, value.error().detail);
     return fallback;
   }

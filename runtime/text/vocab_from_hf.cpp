@@ -15,7 +15,7 @@ using namespace hf_json;
 
 namespace {
 
-/// Numbers of tokens beyond those that the file lists, for holes.
+/// Numbers of tokens beyond the ones that the file lists, for holes.
 constexpr std::size_t most_holes = 65536;
 
 /// How byte-level vocabularies cut text, by the expression that their files hold.
@@ -146,7 +146,7 @@ class hf_vocab_reader {
     return bytes ? byte_level(model) : pieces(model);
   }
 
-  /// Likelihoods of pieces; what happens to a text before is in `hf_text_steps`.
+  /// Likelihoods of pieces; the changes to a text before are in `hf_text_steps`.
   result<void> unigram(const json& model) {
     vocab_.kind = vocab_kind::unigram;
     const auto unknown = model.find("unk_id");
@@ -208,7 +208,7 @@ class hf_vocab_reader {
     return {};
   }
 
-  /// SentencePiece's way: characters, spaces written as U+2581, bytes for what has no piece.
+  /// SentencePiece's way: characters, spaces written as U+2581, bytes for text without a piece.
   result<void> pieces(const json& model) {
     if (!flag(model, "byte_fallback", false))
       return refuse("a vocabulary that is neither byte-level nor falls back to bytes is not offered");
@@ -234,7 +234,7 @@ class hf_vocab_reader {
     return {};
   }
 
-  /// Says which pieces stand for a byte, and which for what is unknown.
+  /// Marks the pieces that stand for a byte, and the one for unknown text.
   void mark_pieces(bool bytes) {
     for (std::size_t id = 0; bytes && id < vocab_.tokens.size(); ++id) {
       const auto& token = vocab_.tokens[id];
@@ -311,7 +311,7 @@ class hf_vocab_reader {
                                        " tokens");
         vocab_.ends.push_back(id.get<std::int32_t>());
       }
-      break;  // what generation_config.json says goes before the other
+      break;  // generation_config.json goes before the other
     }
     return {};
   }
@@ -322,7 +322,7 @@ class hf_vocab_reader {
     if (!vocab_.chat_template.empty() || found == config_.end()) return {};
     if (found->is_string()) vocab_.chat_template = found->get<std::string>();
     if (!found->is_array()) return {};
-    // Several by name: the one called default is meant where nobody asks for another.
+    // Several by name: the one called default is taken.
     for (const auto& one : *found)
       if (one.is_object() && word(one, "name") == "default") vocab_.chat_template = word(one, "template");
     return {};

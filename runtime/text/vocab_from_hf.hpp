@@ -18,8 +18,8 @@ struct hf_text_files {
   std::string_view chat_template;      ///< chat_template.jinja
 };
 
-/// Reads vocabulary, merges, markers, how text is cut, what ends an answer, and the chat template. Strings
-/// are copied.
+/// Reads vocabulary, merges, markers, how text is cut, the tokens that end an answer, and the chat template.
+/// Strings are copied.
 /// @param folder  for error texts.
 /// @error `ec::corrupt` names file and field; `ec::unsupported` names the part of a tokenizer that is not
 /// offered (an expression for cutting words, a normalizer, WordPiece, …).

@@ -15,7 +15,7 @@ std::string in_words(const value& v) {
   return std::string{name_of(v.what)};
 }
 
-/// A method with what it is of.
+/// A method with the value that it belongs to.
 class bound_method final : public callable {
  public:
   bound_method(const value& of, method_function method) : of_(of), method_(method) {}
@@ -291,7 +291,7 @@ value of_doubles(char op, bool twice, double a, double b) {
 
 }  // namespace
 
-/// Texts that are marked safe escape what they are joined with, as Markup does in Jinja2.
+/// A text that is marked safe escapes the text that it is joined with, as Markup does in Jinja2.
 value interpreter::arithmetic(char op, bool twice, const value& a, const value& b) {
   if (a.is_number() && b.is_number()) {
     const bool whole = !a.is(kind::number) && !b.is(kind::number);

@@ -1,4 +1,4 @@
-// Globals, tests, and what all functions share.
+// Globals, tests, and the helpers that all functions share.
 
 #include "runtime/text/jinja/functions.hpp"
 

@@ -8,7 +8,7 @@
 
 namespace mooncaf::jinja {
 
-/// @throws template_error for what cannot be filtered so.
+/// @throws template_error for a value that cannot be filtered so.
 using filter_function = value (*)(interpreter& in, const value& of, const arguments& given);
 using test_function = bool (*)(interpreter& in, const value& of, const arguments& given);
 using method_function = value (*)(interpreter& in, const value& of, const arguments& given);
@@ -32,10 +32,10 @@ std::span<const named_function<filter_function>> text_filters() noexcept;
 std::span<const named_function<filter_function>> list_filters() noexcept;
 std::span<const named_function<method_function>> text_methods() noexcept;
 
-// What filters, methods and operators share.
+// Helpers that filters, methods and operators share.
 
 /// The items of a list, tuple, map (its keys) or string (its characters); none of undefined.
-/// @throws template_error for what has none.
+/// @throws template_error for a value without items.
 std::vector<value> items_of(interpreter& in, const value& v);
 std::size_t length_of(const value& v);
 /// `container` in Python's sense contains `v`.

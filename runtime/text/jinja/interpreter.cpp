@@ -13,7 +13,7 @@ namespace {
 constexpr int call_depth_max = 500;          ///< of evaluation, macros included
 constexpr std::size_t max_output = 1 << 26;  ///< characters
 
-/// {% macro %} and {% call %}: what it says, and what is around it.
+/// {% macro %} and {% call %}: the statement, and the scope around it.
 class macro_value final : public callable {
  public:
   macro_value(const stmt& said, scope* around) : said_(said), around_(around) {}

@@ -10,7 +10,7 @@
 
 namespace mooncaf::jinja {
 
-/// Names and values of a template, a macro or one round of a loop. Kept by the heap: macros see what is
+/// Names and values of a template, a macro or one round of a loop. Kept by the heap: macros see the names
 /// around them for as long as they are there.
 struct scope {
   explicit scope(scope* o) : outer(o) {}
@@ -22,7 +22,7 @@ struct scope {
   void set(std::string_view name, const value& to);
 };
 
-/// What `loop` stands for.
+/// The variable `loop`.
 struct loop_data {
   std::size_t index = 0;  ///< from 0
   std::vector<value> items;
@@ -36,7 +36,7 @@ struct loop_data {
 /// One rendering. @throws template_error
 class interpreter {
  public:
-  /// @param now  what strftime_now speaks of.
+  /// @param now  the time that strftime_now tells.
   interpreter(heap& memory, const std::tm& now) : memory_(memory), now_(now), root_(nullptr) {}
 
   void define(std::string_view name, const value& v) { root_.set(name, v); }
@@ -50,7 +50,7 @@ class interpreter {
   /// `path` as filters take it: "a.b.0".
   value at_path(const value& of, const value& path);
   value call(const value& callee, const arguments& given);
-  /// What a macro or caller says, told these arguments.
+  /// The text of a macro or caller, told these arguments.
   value run_macro(const stmt& said, scope* around, const arguments& given, const value* caller);
   value run_loop_again(loop_data& loop, const value& over);
 

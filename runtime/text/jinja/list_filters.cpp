@@ -18,7 +18,7 @@ std::vector<value> any_items_of(in_t in, const value& v) {
   return truth(v) ? items_of(in, v) : std::vector<value>{};
 }
 
-/// What an item is sorted, joined or compared by.
+/// The value that an item is sorted, joined or compared by.
 value looked_at(in_t in, const value& item, const value* path) {
   return path && !path->is(kind::none) ? in.at_path(item, *path) : item;
 }

@@ -59,7 +59,7 @@ class parser {
   bool begins_operand() const;
 
   expr_ptr node(expr_kind what, std::string name = {}) const;
-  /// Puts `part` below `into`, whose height it may raise.
+  /// Puts `part` below `into`, which may become higher by it.
   void put(expr& into, expr_ptr part) const;
 
   // tokens
@@ -77,7 +77,7 @@ class parser {
   std::vector<token> tokens_;
   std::size_t at_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;  ///< around what is read
+  int loops_ = 0;  ///< around the present token
 };
 
 }  // namespace mooncaf::jinja

@@ -55,7 +55,7 @@ expr_ptr parser::tuple(bool with_choice, std::string_view end_word) {
   return made;
 }
 
-/// What can be assigned to: a name, an attribute of one, or several.
+/// The target of an assignment: a name, an attribute of one, or several.
 expr_ptr parser::assignable() {
   const auto one = [&]() -> expr_ptr {
     if (take_symbol("(")) {

@@ -1,4 +1,4 @@
-// What clients send, as values.
+// JSON of clients, as values.
 
 #include <limits>
 #include <nlohmann/json.hpp>

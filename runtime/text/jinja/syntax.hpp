@@ -1,5 +1,5 @@
 #pragma once
-// What a template says, as trees. Made by the parser, read by the interpreter.
+// A template as trees of statements and expressions. Made by the parser, read by the interpreter.
 
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ struct expr {
   std::uint32_t line = 0;
   int height = 1;    ///< of the tree
   std::string name;  ///< of a variable, an attribute, a filter, a test, an operator
-  text literal;      ///< what a constant string points to
+  text literal;      ///< the text that a constant string points to
   value constant;
   std::vector<expr_ptr> parts;
   std::vector<std::pair<std::string, expr_ptr>> named;
@@ -80,7 +80,7 @@ struct stmt {
   text literal;      ///< data
   std::string name;  ///< macro
   expr_ptr target;   ///< loop, assign: a name, an attribute of one, or a tuple of them
-  expr_ptr subject;  ///< what is printed, looped over, assigned, called; a block's filter
+  expr_ptr subject;  ///< the expression that is printed, looped over, assigned, called; a block's filter
   expr_ptr test;     ///< loop: which items
   bool recursive = false;
   std::vector<expr_ptr> tests;    ///< condition: one for each body but a last one for else; with: values

@@ -1,12 +1,12 @@
 #pragma once
-// Text whose characters know where they came from.
+// Text with the origin of each character.
 
 #include <string>
 #include <string_view>
 
 namespace mooncaf::jinja {
 
-/// Set in a character that a client wrote. What a template itself says has no mark, so that a prompt's
+/// Set in a character that a client wrote. The template's own characters have no mark, so that a prompt's
 /// special tokens can be told from text that only looks like them, through whatever filters the text went.
 inline constexpr char32_t foreign = 0x8000'0000;
 

@@ -139,7 +139,7 @@ value join(interpreter& in, const value& of, const arguments& given) {
   return in.memory().keep(std::move(out));
 }
 
-/// Changes characters by their place: what stands before tells whether a word begins.
+/// Changes characters by their place: the character before tells whether a word begins.
 template <class Change>
 value changed(interpreter& in, const value& of, Change change) {
   text out = *of.string;

@@ -158,7 +158,7 @@ bool equal(const value& a, const value& b, int depth) {
 
 bool less(const value& a, const value& b) { return compare(a, b, 0) < 0; }
 
-/// Words for error messages, which people who wrote a template read.
+/// Words for error messages, which authors of templates read.
 std::string_view name_of(kind k) noexcept {
   switch (k) {
     case kind::undefined:

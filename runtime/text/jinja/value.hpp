@@ -19,9 +19,9 @@ struct list_data;
 struct map_data;
 struct loop_data;
 
-/// What a template does wrong, or says with `raise_exception`. Thrown inside this folder alone: its user
-/// (`chat_template`) turns it into an error value. An interpreter whose every step returned a result
-/// would say little else.
+/// A mistake of a template, or its words in `raise_exception`. Thrown inside this folder alone: its user
+/// (`chat_template`) turns it into an error value. An interpreter with a result from every step would say
+/// little else.
 struct template_error {
   std::string what;
   bool placed = false;  ///< names its line, or is in the template's own words
@@ -37,16 +37,16 @@ enum class kind : std::uint8_t {
   list,
   tuple,
   map,
-  name_space,  ///< what namespace() gives: the only thing that changes
+  name_space,  ///< the result of namespace(): the only thing that changes
   loop,        ///< `loop` in a for
   callable
 };
 
-/// One word and what it points to, which the heap keeps. Copied freely; valid as long as its heap, or the
-/// template, for a literal.
+/// One word and the data that it points to, which the heap keeps. Copied freely; valid as long as its heap,
+/// or the template, for a literal.
 struct value {
   kind what = kind::undefined;
-  bool safe = false;  ///< a string that `safe` or `escape` gave: what is added to it is escaped
+  bool safe = false;  ///< a string that `safe` or `escape` gave: text added to it is escaped
   union {
     bool boolean;
     std::int64_t integer;
@@ -112,7 +112,7 @@ struct map_data {
   void set(const value& key, const value& to);
 };
 
-/// What a call is given.
+/// The arguments of one call.
 struct arguments {
   std::vector<value> positional;
   std::vector<std::pair<std::string, value>> named;
@@ -127,8 +127,8 @@ class callable {
   virtual value call(interpreter& in, const arguments& given) = 0;
 };
 
-/// Keeps everything that one rendering makes, and counts what it costs: a template, or a conversation that
-/// fits it badly, must not hold a thread or the memory.
+/// Keeps everything that one rendering makes, and counts the rendering's cost: a template, or a conversation
+/// that fits it badly, must not hold a thread or the memory.
 class heap {
  public:
   value keep(text made);
@@ -145,7 +145,7 @@ class heap {
     others_.push_back(std::move(made));
     return raw;
   }
-  /// @throws template_error beyond what one rendering may do.
+  /// @throws template_error beyond the work that one rendering may do.
   void charge(std::size_t steps);
 
  private:
@@ -161,7 +161,7 @@ class heap {
 bool truth(const value& v) noexcept;
 /// Python's ==; deep values are compared to a bounded depth.
 bool equal(const value& a, const value& b, int depth = 0);
-/// Python's <. @throws template_error for what has no order.
+/// Python's <. @throws template_error for values without an order.
 bool less(const value& a, const value& b);
 /// The type's name, for errors.
 std::string_view name_of(kind k) noexcept;
@@ -178,11 +178,11 @@ struct json_style {
   bool sort_keys = false;
   text item_separator, key_separator;
 };
-/// @throws template_error for what JSON has no word for.
+/// @throws template_error for values that JSON has no word for.
 void write_json(const value& v, const json_style& style, text& out, int depth = 0);
 
 /// Reads JSON; every character of a string is marked `foreign`.
-/// @throws template_error for what is not JSON.
+/// @throws template_error for text that is not JSON.
 value from_json(heap& into, std::string_view json);
 
 }  // namespace mooncaf::jinja
