@@ -16,7 +16,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Compares without telling by its time how much was right.
+/// Compares in a time that does not tell how much was right.
 bool same_secret(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < b.size(); ++i) {

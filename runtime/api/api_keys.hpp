@@ -42,7 +42,7 @@ class tenant : public std::enable_shared_from_this<tenant> {
 
   struct refusal {
     error cause;
-    duration retry_after{};  ///< zero: no use
+    duration retry_after{};  ///< zero: a retry is of no use
   };
   /// Counts answers as long as the returned pointer lives.
   /// @error `ec::overloaded` with the limit; `ec::invalid_argument` for more answers than could ever be had

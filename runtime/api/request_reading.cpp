@@ -113,7 +113,7 @@ void read_sampling(body_reader& in, api_request& out) {
 
 void read_service(body_reader& in, api_request& out) {
   if (in.find("priority")) in.number("priority", out.priority.emplace(1), 0, 2);
-  // Whatever else it is changes nothing.
+  // A user that is no string changes nothing.
   if (const auto* user = in.find("user"); user != nullptr && user->is_string())
     out.user = user->get<std::string>();
   in.string("cache_salt", out.cache_salt);

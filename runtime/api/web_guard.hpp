@@ -16,7 +16,7 @@ class web_guard {
   /// (all)
   /// @param hosts     with commas: names that this server is called by, "local" (localhost and the machine's
   /// own names),
-  ///                  "*" (all). Addresses are always allowed: nobody can point an address elsewhere.
+  ///                  "*" (all). Addresses are always allowed: an address cannot be pointed elsewhere.
   /// @param own_names what the machine is called
   web_guard(std::string_view origins, std::string_view hosts, std::vector<std::string> own_names);
 

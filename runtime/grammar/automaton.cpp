@@ -36,7 +36,7 @@ class automaton_builder {
     for (std::uint32_t rule = 0; rule < grammar_.rules.size(); ++rule) {
       if (auto made = add_rule(rule); !made) return fail(made.error());
     }
-    // Calls have named rules so far.
+    // Calls name rules so far; from here on they name places.
     for (auto& call : out_.calls_) call.start = starts_[call.start];
     out_.root_ = starts_[grammar_.root];
     find_nullable();
@@ -82,7 +82,7 @@ void automaton_builder::close(const rule_nfa& nfa, state_set& set) {
   }
   work_ += set.size();
   for (const auto s : set) seen_[s] = false;
-  // States without anything of their own only led here.
+  // States without an edge or call of their own have served: they only led to others.
   std::erase_if(set, [&](auto s) {
     return s != nfa.end && nfa.states[s].bytes.empty() && nfa.states[s].calls.empty();
   });

@@ -184,7 +184,7 @@ char_language char_language::all() {
 
 char_language char_language::of_texts(std::span<const std::string> texts) {
   char_language out;
-  out.states_.resize(2);  // where texts begin; where nothing fits any more
+  out.states_.resize(2);  // texts begin at 0; at 1 nothing fits any more
   const auto nowhere = [](state& s) { s.edges = {{0, last_char, 1}}; };
   nowhere(out.states_[0]);
   nowhere(out.states_[1]);

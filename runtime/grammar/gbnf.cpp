@@ -358,7 +358,7 @@ std::string escaped(char32_t c, bool in_class) {
 std::vector<char_range> normalised(std::vector<char_range> ranges) {
   std::vector<char_range> cut;
   for (const auto& [low, high] : ranges) {
-    // Around the surrogates, which are no characters.
+    // Surrogates are no characters, so a range is cut around them.
     if (low < 0xD800) cut.emplace_back(low, std::min<char32_t>(high, 0xD7FF));
     if (high > 0xDFFF && low <= unicode_last)
       cut.emplace_back(std::max<char32_t>(low, 0xE000), std::min(high, unicode_last));

@@ -12,7 +12,7 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t most_whole = 16;     ///< digits in front of the point
-constexpr std::size_t exact_digits = 15;   ///< of which two numbers that differ are two doubles
+constexpr std::size_t exact_digits = 15;   ///< within which different numbers are different doubles
 constexpr std::size_t usual_fraction = 6;  ///< digits behind the point, where nothing asks for more
 constexpr std::size_t most_states = 1000;  ///< of one automaton of multiples
 
@@ -298,7 +298,7 @@ result<std::string> integer_expression(const number_bounds& bounds, const make_r
   digit_writer write{divisor, 0, 0, make_rule};
   auto out = signed_expression(b, write);
   if (zeros.empty() || out.empty()) return out;
-  // Zero itself comes without them.
+  // Zero itself comes without the zeros behind.
   const bool holds_zero =
       (!b.low || b.low->negative || b.low->whole == "0") && (!b.high || !b.high->negative);
   auto more = b;

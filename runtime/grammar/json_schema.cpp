@@ -109,7 +109,7 @@ std::string schema_writer::visit(const json& schema, const std::string& where) {
   } inside{depth_};
   sets_.check_keywords(schema, where);
   if (failed()) return {};
-  // Parts that stand alone are rules of their own, so that a schema that they lead to is written once.
+  // Parts that stand alone are rules of their own, so that the schemas they lead to are written once.
   const auto words = std::ranges::count_if(schema.items(), [](const auto& i) { return !is_note(i.key()); });
   if (words == 1) {
     if (schema.contains("$ref")) return visit_ref(schema["$ref"].get<std::string>(), where);

@@ -108,7 +108,7 @@ std::string schema_writer::array_of_distinct(const json& items, std::uint32_t le
     }
     begin = prefix + "0";
   } else {
-    // More of them come in the order of the list.
+    // More values than that come in the order of the list.
     const auto cap = std::max<std::size_t>({1, least, most.value_or(0)});
     if (values.size() * cap > max_counting_rules)
       return complain(where, "'uniqueItems' of so many values, counted, is not supported"), "";
@@ -178,7 +178,7 @@ std::string schema_writer::array(const json& given, const std::string& where) {
   if (item.empty() && least > fixed) return {};
   const auto more_least = least > fixed ? least - fixed : 0;
   const auto more_most = most ? std::optional<std::size_t>{*most - fixed} : std::nullopt;
-  const bool unasked = tuple && !other;  // no more of them than must be
+  const bool unasked = tuple && !other;  // no more items than needed
   std::string tail;
   if (!item.empty() && (!more_most || *more_most > 0)) {
     const auto rest = [&](const std::string& one, std::size_t skipped) {

@@ -117,7 +117,7 @@ void pushdown::expand(stack_id stack, std::vector<stack_id>& out) {
     if (!rules_.edges(place).empty()) out.push_back(now);
     if (rules_.ends(place)) todo.push_back(below);
     for (const auto& call : rules_.calls(place)) {
-      // Where only the end would come, nothing need be returned to.
+      // A place that only ends needs no return to it.
       const auto under = rules_.goes_on(call.to) ? push(call.to, below) : below;
       todo.push_back(push(call.start, under));
     }
@@ -203,7 +203,7 @@ const pushdown::local& pushdown::local_at(std::uint32_t place) {
   auto& found = i->second;
   if (!fresh) return found;
   found.tokens.assign((vocab_->vocab_size() + 63) / 64, 0);
-  // On an empty stack, "may end" says that the place's rule may have.
+  // On an empty stack, "may end" says that the place's rule may have ended.
   mark(0, static_cast<std::uint32_t>(vocab_->nodes().size()), intern({push(place, 0)}), found.tokens,
        &found.escapes);
   bytes_ += found.tokens.size() * 8 + found.escapes.size() * 4;

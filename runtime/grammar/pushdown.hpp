@@ -86,7 +86,7 @@ class pushdown {
 
   const automaton rules_;
   const std::shared_ptr<const vocab_trie> vocab_;
-  const std::vector<std::uint32_t> classes_;  ///< for each place one that no token tells from it
+  const std::vector<std::uint32_t> classes_;  ///< for each place the first of its class
   const std::vector<std::int32_t> eog_ids_;
 
   mutable std::mutex lock_;

@@ -145,13 +145,13 @@ class regex_parser {
       };
       const auto low = inner.substr(0, comma);
       const auto high = comma == std::string_view::npos ? std::string_view{} : inner.substr(comma + 1);
-      if (low.empty() || !all_digits(low) || !all_digits(high)) return {};  // a brace that is meant
+      if (low.empty() || !all_digits(low) || !all_digits(high)) return {};  // the brace stands for itself
       at_ = end + 1;
       out = "{" + std::string{inner} + "}";
     } else {
       return {};
     }
-    take("?");  // lazy: the same texts
+    take("?");  // lazy repetition has the same texts
     if (peek() == '+' || peek() == '*' || peek() == '?') complain("this repetition is not supported");
     return out;
   }

@@ -51,7 +51,7 @@ void rule_nfa::build(const gbnf_grammar& g, std::uint32_t index, std::uint32_t f
     }
     case gbnf_node::kind::alternatives:
       for (const auto child : node.children) {
-        // Of its own: an alternative that begins with a repetition leads back to where it began.
+        // A state of its own, as an alternative that begins with a repetition leads back to its beginning.
         const auto begin = add();
         if (spent_) return;
         states[from].free.push_back(begin);
@@ -91,7 +91,7 @@ void rule_nfa::repeat(const gbnf_grammar& g, const gbnf_node& node, std::uint32_
 }
 
 void rule_nfa::chars(const std::vector<char_range>& ranges, std::uint32_t from, std::uint32_t to) {
-  // Where the number of bytes of a character changes.
+  // The last characters of one, two, three and four bytes.
   constexpr std::array<char32_t, 4> longest{0x7F, 0x7FF, 0xFFFF, 0x10FFFF};
   for (auto [low, high] : ranges) {
     for (const auto last : longest) {
@@ -103,7 +103,7 @@ void rule_nfa::chars(const std::vector<char_range>& ranges, std::uint32_t from, 
   }
 }
 
-/// Characters of one length. As long as the bytes behind the first cannot all be anything, the range is cut.
+/// Characters of one length. The range is cut until the bytes behind the first may all be anything.
 void rule_nfa::char_span(char32_t low, char32_t high, std::uint32_t from, std::uint32_t to) {
   if (spent_) return;
   std::string first, last;

@@ -29,7 +29,7 @@ struct symbol {
 struct join {
   float score;
   std::int32_t left;
-  std::uint32_t length;  ///< of both together, to notice that one of them has grown since
+  std::uint32_t length;  ///< of both symbols together, to notice that one has grown since
   bool operator<(
       const join& other) const noexcept {  // the heap's top is the highest score, then the leftmost
     return score != other.score ? score < other.score : left > other.left;

@@ -166,7 +166,7 @@ class text_steps::charsmap {
       const std::string_view texts = texts_;
       const std::size_t begin = units_[at] & 0x7FFFFFFFu;
       if (begin > texts.size()) return std::nullopt;
-      // One that begins within a character is a broken table's: it replaces nothing.
+      // A replacement that begins within a character is a broken table's: it replaces nothing.
       if (begin < texts.size() && (static_cast<unsigned char>(texts[begin]) & 0xC0) == 0x80)
         return std::nullopt;
       return texts.substr(begin, std::min(texts.find('\0', begin), texts.size()) - begin);

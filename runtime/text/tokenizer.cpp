@@ -50,7 +50,7 @@ struct tokenizer::impl {
   std::vector<std::string> pieces;
   special_matcher specials;
   std::vector<std::int32_t> eog;
-  std::unique_ptr<const bpe_model> bpe;  ///< one of these three
+  std::unique_ptr<const bpe_model> bpe;  ///< one of the three models is set
   std::unique_ptr<const sentencepiece_model> spiece;
   std::unique_ptr<const unigram_model> unigram;
   pretokenizer_kind pre = pretokenizer_kind::gpt2;
@@ -62,7 +62,7 @@ struct tokenizer::impl {
   void load_pieces();
   /// @param first  nothing of the text stands before it.
   void encode_fragment(std::string_view text, bool first, std::vector<std::int32_t>& out) const;
-  /// Where the text behind marker `id` goes on, which ends at `end`.
+  /// Where the text goes on behind marker `id`, which ends at `end`.
   std::size_t behind(std::int32_t id, std::string_view text, std::size_t end) const;
   std::vector<std::int32_t> encode(std::string_view text, special_tokens how, bool first) const;
 };
@@ -146,7 +146,7 @@ result<void> tokenizer::impl::load() {
     auto made = sentencepiece_model::make(vocab);
     if (!made) return fail(made.error());
     spiece = std::move(*made);
-    vocab.merges.clear();  // they live on in the model's table
+    vocab.merges.clear();  // the model's table holds the merges
     vocab.merges.shrink_to_fit();
     return {};
   }
@@ -154,7 +154,7 @@ result<void> tokenizer::impl::load() {
     auto made = unigram_model::make(vocab);
     if (!made) return fail(made.error());
     unigram = std::move(*made);
-    vocab.steps.clear();  // they live on in the model
+    vocab.steps.clear();  // the model holds the steps
     return {};
   }
   const auto kind = pretokenizer_by_name(vocab.pre);
@@ -164,7 +164,7 @@ result<void> tokenizer::impl::load() {
   auto made = bpe_model::make({vocab, names, pieces, vocab.ignore_merges.value_or(taken_whole)});
   if (!made) return fail(made.error());
   bpe = std::move(*made);
-  vocab.merges.clear();  // they live on in the model's table
+  vocab.merges.clear();  // the model's table holds the merges
   vocab.merges.shrink_to_fit();
   return {};
 }

@@ -54,7 +54,7 @@ struct tokenizer_vocab {
   bool add_bos = false;           ///< a plain prompt starts with `bos`
   bool add_eos = false;           ///< a plain prompt ends with `eos`
   bool add_space_prefix = false;  ///< sentencepiece only: text is encoded as if a space came before it
-  bool prefix_at_start_only = false;      ///< … but not text behind a marker, nor text with a space already
+  bool prefix_at_start_only = false;      ///< … but not behind a marker, nor if the text begins with one
   std::vector<std::int32_t> ends;         ///< more tokens that end an answer
   std::vector<std::int32_t> takes_space;  ///< markers that take the white space behind them
   std::string chat_template;              ///< the file's Jinja template, as text; may be empty

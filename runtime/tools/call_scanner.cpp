@@ -59,7 +59,7 @@ call_scanner::state call_scanner::advance(char c) {
     case step::colon: {
       if (c != ':') return is_space(c) ? state::open : state::broken;
       const bool about = key_ == "\"arguments\"" || key_ == "\"parameters\"";
-      // The first of each counts: it may have been passed on by now.
+      // The first name and the first arguments count: they may have been passed on by now.
       member_ = member::other;
       if (key_ == "\"name\"" && !has_name_) member_ = member::name;
       if (about && !std::exchange(has_arguments_, true)) member_ = member::arguments;

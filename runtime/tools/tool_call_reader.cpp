@@ -218,7 +218,7 @@ bool tool_call_reader::read_name(answer_parts& out) {
   if (format_ == tool_format::qwen3_coder) return read_function(out);
   if (format_ == tool_format::gpt_oss) return read_head(out);
   const bool deepseek = format_ == tool_format::deepseek;
-  // The same bound however the text was cut.
+  // The bound on a name is the same however the text was cut.
   const auto head = std::string_view{held_}.substr(0, longest_name);
   const auto end = std::min(head.find('{'), deepseek ? head.npos : head.find(mistral_arguments));
   if (end == head.npos) {

@@ -60,7 +60,7 @@ class tool_call_reader {
     tag,     ///< Qwen3-Coder: behind <tool_call>, before a function
     member,  ///< … inside a function: before a parameter, or its end
     python,  ///< inside a list of calls as Python writes them
-    after,   ///< behind one
+    after,   ///< behind a call
     plain    ///< content until the end
   };
 

@@ -52,7 +52,7 @@ result<std::string> grammar_of_tools(tool_format format, std::span<const tool_fu
   const std::string key = format == tool_format::llama3 ? "parameters" : "arguments";
   json calls = json::array();
   for (std::size_t i = 0; i < functions.size(); ++i) {
-    // Alone first: its author is told of the place in the schema as it was sent.
+    // Each schema alone first, so that an error names the place in it as the client sent it.
     if (!functions[i].parameters.empty()) {
       if (auto own = grammar_of_schema(functions[i].parameters); !own)
         return fail(own.error().code, functions[i].name + ": " + own.error().detail);

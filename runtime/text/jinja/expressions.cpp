@@ -154,7 +154,7 @@ arguments interpreter::given_to(const expr& e, std::size_t first, scope& names) 
 value interpreter::evaluate_call(const expr& e, scope& names) {
   const auto& callee = *e.parts[0];
   if (callee.what == expr_kind::attribute) {
-    // Without a value for the method in between.
+    // A method is called at once: no value is made for it in between.
     const auto of = evaluate(*callee.parts[0], names);
     if (const auto method = of.is(kind::undefined) ? nullptr : find_method(of, callee.name))
       return method(*this, of, given_to(e, 1, names));

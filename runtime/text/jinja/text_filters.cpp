@@ -15,7 +15,7 @@ using in_t = interpreter&;
 
 value as_text(in_t in, const value& v) { return v.is(kind::string) ? v : in.memory().keep(str(v)); }
 
-/// A string method as a filter: on whatever, as text.
+/// A string method as a filter, on any value as text.
 template <const char* Name>
 value method(in_t in, const value& of, const arguments& given) {
   const auto v = as_text(in, of);
