@@ -42,7 +42,7 @@ result<arena> arena::map(unique_fd fd, std::size_t bytes) {
   }
   // Only advice: kernels with shmem_enabled=never keep 4 KiB pages, which costs speed and nothing else.
   (void)::madvise(base, bytes, MADV_HUGEPAGE);
-  // A core dump with the whole cache in it helps nobody and fills the disk.
+  // A core dump with the whole cache in it would fill the disk for no use.
   (void)::madvise(base, bytes, MADV_DONTDUMP);
   return arena{std::move(fd), static_cast<std::byte*>(base), bytes};
 }

@@ -13,10 +13,10 @@
 
 namespace mooncaf {
 
-/// Place of one KV block in an arena. Plain value; says nothing about who may use it.
+/// Place of one KV block in an arena. Plain value; gives no right to use it.
 struct slot_ref {
   std::uint32_t index = 0;
-  std::uint64_t offset = 0;      ///< bytes from the base of the arena: what a remote peer needs
+  std::uint64_t offset = 0;      ///< bytes from the base of the arena; remote peers use it
   std::byte* address = nullptr;  ///< in this process; the first piece of a block in pieces, as `offset`
 
   friend bool operator==(const slot_ref&, const slot_ref&) noexcept = default;

@@ -1,5 +1,5 @@
 #pragma once
-// What precedes a block's bytes on disk: enough to refuse anything that is not exactly the block asked for.
+// The header before a block's bytes on disk: enough to refuse any other block than the one asked for.
 // ```
 //    0  magic "mooncafB"          16  fingerprint (16)      64  length of the block in bytes
 //    8  version (4)               32  key (16)              72  checksum64 of the block
@@ -8,7 +8,7 @@
 //                                                           96  checksum64 of the 96 bytes before
 // ```
 // Little-endian; 104 bytes. Version 1 had blocks in one piece. Keys in the database are 16 bytes big-endian,
-// so that listings sort as they print; those of a block's parts have the part's number behind it.
+// so that listings sort as they print; the key of a block's part ends with the part's number.
 
 #include <array>
 #include <cstddef>

@@ -31,12 +31,12 @@ result<block_store::owner_record*> block_store::obtain(owner_id owner, time_poin
 void block_store::forget_if_idle(owner_id owner) {
   const auto it = owners_.find(owner);
   if (it == owners_.end() || !it->second.slots.empty() || !it->second.pins.empty()) return;
-  // A fence outlives what it was put up for only while the owner lives: its next slots must be fenced, too.
+  // While the owner lives, a fence outlives the slots it was put up for: its next slots must be fenced, too.
   if (it->second.fenced && !it->second.ended) return;
   owners_.erase(it);
 }
 
-// All slots or none, so that two prompts which each have half of what they need cannot block each other.
+// All slots or none, so that two prompts which each have half of their slots cannot block each other.
 result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
   auto record = obtain(owner, deadline);
   if (!record) return fail(record.error());

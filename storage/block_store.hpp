@@ -1,5 +1,5 @@
 #pragma once
-// The DRAM tier of a node: who may use which slot, which slots hold published blocks, and what gives way.
+// The DRAM tier of a node: which owner may use which slot, which slots hold published blocks, which give way.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,7 +27,7 @@ using owner_id = basic_id<struct owner_tag>;
 enum class commit_outcome : std::uint8_t {
   published,  ///< the block is found under its key; the committer keeps it pinned until it lets go
   duplicate,  ///< the key is in DRAM already; the slot stays the owner's own and is freed when it lets go
-  orphan,     ///< the block before it is in no tier, so nobody could ever reach this one; kept as for
+  orphan,     ///< the block before it is in no tier, so this one is out of reach; kept as for
               ///< `duplicate`
 };
 
@@ -46,7 +46,7 @@ struct pinned_block {
   std::uint64_t checksum = 0;
 };
 
-/// The leading DRAM run of the keys asked for, pinned, and what comes next on SSD.
+/// The leading DRAM run of the keys asked for, pinned, and the blocks on SSD behind it.
 struct pinned_blocks {
   pin_id id;  ///< zero if nothing was pinned
   std::vector<pinned_block> blocks;
@@ -75,7 +75,7 @@ struct slot_counts {
 struct store_stats {
   std::uint64_t hits_dram = 0;
   std::uint64_t hits_ssd = 0;
-  std::uint64_t misses = 0;   ///< asked for in a pin, behind the end of what was held
+  std::uint64_t misses = 0;   ///< asked for in a pin, behind the last block held
   std::uint64_t commits = 0;  ///< published
   std::uint64_t duplicates = 0;
   std::uint64_t orphans = 0;
@@ -102,8 +102,8 @@ struct held_block {
   bool in_dram() const noexcept { return slot != no_slot; }
 };
 
-/// The authority on the DRAM blocks of one node: the DRAM tier of its prefix tree, and what it takes to use
-/// it. A pure state machine: it never touches the bytes, reads no clock and does no I/O.
+/// The authority on the DRAM blocks of one node: the DRAM tier of its prefix tree, with slots, pins and
+/// leases. A pure state machine: it never touches the bytes, reads no clock and does no I/O.
 /// ```
 ///            reserve                commit                  last pin gone
 ///   free ──────────────► reserved ──────────► committed+pinned ◄────────► evictable
@@ -114,12 +114,12 @@ struct held_block {
 ///    └────────────────────────────── evict ◄──────────────────────────────────┘
 /// ```
 /// Everything that is held is held by an **owner**, under one lease per owner: `renew` moves its deadline,
-/// `expire` ends those that missed it. Ending an owner (`release_all`, `expire`) gives back all it reserved,
+/// `expire` ends owners that missed it. Ending an owner (`release_all`, `expire`) gives back all it reserved,
 /// committed or pinned, is idempotent, and is the one call that every terminal path of a request makes.
 ///
-/// **Fencing**: between `fence(owner)` and `confirm(owner)` a peer may write into the owner's slots. What the
-/// owner lets go meanwhile is not reused before `confirm`, however long that takes.
-/// @thread  Owned by the CACHE SHARD, who holds the tree's mutex where others share the tree.
+/// **Fencing**: between `fence(owner)` and `confirm(owner)` a peer may write into the owner's slots. A slot
+/// that the owner lets go meanwhile is not reused before `confirm`, however long that takes.
+/// @thread  Owned by the CACHE SHARD, which holds the tree's mutex where others share the tree.
 /// @cost  O(1) expected per block, O(log n) where eviction order changes; `expire` is O(owners).
 class block_store {
  public:
@@ -155,12 +155,12 @@ class block_store {
   void release_all(owner_id owner);
   /// Moves the lease to `deadline`, if later. @returns false for an unknown or ended owner.
   bool renew(owner_id owner, time_point deadline);
-  /// Ends every owner whose deadline lies before `now`. @returns the owners.
+  /// Ends every owner with a deadline before `now`. @returns the owners.
   std::vector<owner_id> expire(time_point now);
 
   /// From now on a peer may write into this owner's slots.
   void fence(owner_id owner);
-  /// The owner's peers have stopped or their links are down: what it left behind is free.
+  /// The owner's peers have stopped or their links are down: the slots it left behind are free.
   void confirm(owner_id owner);
   /// Ended owners that wait for `confirm`.
   std::vector<owner_id> quarantined_owners() const;
@@ -169,8 +169,8 @@ class block_store {
 
   /// The part of `keys` (prompt order) that is held; changes nothing.
   held_prefix match(std::span<const block_key> keys) const noexcept;
-  /// Pins the leading DRAM run for `owner`, counts the use of all that leads and is in some tier, and reports
-  /// what lies behind the run on SSD.
+  /// Pins the leading DRAM run for `owner`, counts the use of all leading blocks in any tier, and reports the
+  /// blocks on SSD behind the run.
   /// @param max_to_promote  blocks behind the run to report at most; the others count as misses.
   /// @error as for `reserve`.
   result<pinned_blocks> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
@@ -224,7 +224,7 @@ class block_store {
 
   /// Takes so many slots more out of use, evicting as needed by the usual order; held, pinned and fenced
   /// slots stay. @param spare  slots that are to stay free, if more have to go for that. @returns the slots
-  /// taken, whose bytes are not needed any more.
+  /// taken; their bytes are not needed any more.
   std::vector<std::uint32_t> withhold(std::size_t count, std::size_t spare = 0);
   /// Brings so many back into use, or all that there are.
   void give_back(std::size_t count);

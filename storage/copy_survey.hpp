@@ -1,6 +1,6 @@
 #pragma once
-// What a full SSD learns about its coldest blocks: which of them other nodes keep, too. Pure, so that a
-// simulator asks what a shard asks. Depends on runtime/base alone.
+// Finds out which of a full SSD's coldest blocks other nodes keep, too. Pure, so that a simulator asks what a
+// shard asks. Depends on runtime/base alone.
 
 #include <cstdint>
 #include <span>
@@ -11,16 +11,16 @@
 
 namespace mooncaf {
 
-/// Goes over the blocks of one tier, again and again while it gives some up, and has whoever knows asked
-/// about those that may leave next:
+/// Goes over the blocks of one tier, again and again while it gives some up, and has its caller ask about the
+/// blocks that may leave next:
 /// ```
 ///   next ──► {cold leaf, who draws its lot}… ──► who knows what other nodes keep ──► answer: up the
 ///                                                                                       prompt
 /// ```
-/// Of several holders of a block a lot says who keeps it. It is drawn by a block before it, at a depth that
-/// is a power of four, so that one node keeps most of a prompt's end, and others all that it needs no more.
-/// Who keeps a block has what comes before it, too, since every tier is closed under prefixes: an answer is
-/// good for the leaf and for all before it that have no other child.
+/// Of several holders of a block a lot chooses the one that keeps it. It is drawn by a block before it, at a
+/// depth that is a power of four, so that one node keeps most of a prompt's end, and others all that it needs
+/// no more. The node that keeps a block has the blocks before it, too, since every tier is closed under
+/// prefixes: an answer is good for the leaf and for all before it that have no other child.
 /// @thread  not synchronised.  @cost `next`: a few thousand blocks looked at a call.
 class copy_survey {
  public:

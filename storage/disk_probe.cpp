@@ -35,7 +35,7 @@ std::vector<disk_sample> probe_reads(rocksdb_tier& tier, std::span<const ssd_blo
   if (!memory) return out;
   std::vector<get_item> items;
   for (std::size_t i = 0; i < count; ++i) {
-    // Spread over what is there: neighbours may share the disk's read-ahead.
+    // Spread over all blocks held: neighbours may share the disk's read-ahead.
     items.push_back({held[i * held.size() / count].name.key, {memory.get() + i * block_bytes, block_bytes}});
   }
   const auto began = clock_type::now();
@@ -52,7 +52,7 @@ std::vector<disk_sample> probe_folder(const std::string& folder, duration limit)
   const unique_fd file{::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
   const auto memory = make_aligned(piece);
   if (!file || !memory) return out;
-  // Neither zeros nor a pattern: some disks store those without writing them.
+  // Neither zeros nor a pattern: some disks store such data without writing it.
   std::uint64_t word = 0x9E3779B97F4A7C15ull;
   auto* words = reinterpret_cast<std::uint64_t*>(memory.get());
   for (std::size_t i = 0; i < piece / sizeof(word); ++i) {

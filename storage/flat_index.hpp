@@ -71,7 +71,7 @@ class flat_index {
   std::size_t size() const noexcept { return size_; }
 
  private:
-  // Mixing both words keeps short runs even if somebody feeds it small consecutive numbers, as traces do.
+  // Mixing both words keeps runs short even where keys are small consecutive numbers, as in traces.
   std::size_t home(const block_key& k) const noexcept {
     return static_cast<std::size_t>(((k.low ^ (k.high * 0x9E3779B97F4A7C15ull)) * 0xD6E8FEB86659FD93ull) >>
                                     shift_);

@@ -40,7 +40,7 @@ using load_progress = std::function<bool(ticket_id load, std::optional<std::uint
 
 /// Executes jobs in order, neighbours of one kind (and load) together: one write batch, several reads in
 /// flight.
-/// @param shape  of the blocks in memory, of as many bytes as the tier was opened with; those in pieces are
+/// @param shape  of the blocks in memory, of as many bytes as the tier was opened with; blocks in pieces are
 /// gathered for the disk, and scattered when read.
 /// @thread  blocks on the disk; the I/O thread calls it.
 std::vector<io_result> execute(std::span<const io_job> jobs, rocksdb_tier& tier, const block_pieces& shape,

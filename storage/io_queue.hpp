@@ -1,5 +1,5 @@
 #pragma once
-// Disk work of a node's cache: what is queued, what is running, and which of it runs next.
+// Disk work of a node's cache: the jobs queued, the jobs running, and which job runs next.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace mooncaf {
 
-/// Reads and writes take turns. The order among writes and erasures matters, that between them and reads does not:
-/// a read never depends on what is queued, since its block is on SSD already and held there until it is done.
+/// Reads and writes take turns. The order among writes and erasures matters, their order with reads does not:
+/// a read depends on no queued job, since its block is on SSD already and held there until it is done.
 /// @thread  not synchronised
 class io_queue {
  public:
@@ -25,7 +25,8 @@ class io_queue {
 
   void add(io_job job, pin_id hold = {});
   /// Jobs of one turn, in their order: reads of one load, or reads that are none's, or writes and erasures.
-  /// @param max  jobs of a turn; a load's reads come all together. @param block_bytes  bounds a turn of writes.
+  /// @param max  jobs of a turn; a load's reads come all together. @param block_bytes  bounds a turn of
+  /// writes.
   std::vector<io_job> take(std::size_t max, std::size_t block_bytes);
   /// The job has run. @returns nothing for an id that is not running.
   std::optional<entry> finish(std::uint64_t id);

@@ -11,7 +11,7 @@ namespace mooncaf {
 
 /// Read-only memory map of a whole regular file. Move-only; the bytes live as long as the object.
 ///
-/// The bytes are those of the file: a writer who truncates it under us makes later reads fault, so models are
+/// The map shares the file's bytes: a writer that truncates the file makes later reads fault, so models are
 /// replaced by renaming a new file over the old name, never by writing into it.
 /// @thread  Immutable after `open`; may be read from any number of threads.
 class mapped_file {

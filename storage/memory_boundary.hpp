@@ -10,20 +10,19 @@
 
 namespace mooncaf {
 
-/// What one of the two sides reports of itself.
+/// The report of one of the two sides.
 struct boundary_report {
-  std::uint64_t withheld_bytes = 0;  ///< of the shared memory: what the side does without, its pages given
+  std::uint64_t withheld_bytes = 0;  ///< of the shared memory: bytes the side does without, their pages given
                                      ///< back
   std::uint64_t bytes = 0;           ///< memory that the side has, its own and its part of the shared
   std::uint64_t idle_bytes = 0;      ///< the part of these that it could do without and give up nothing
-  std::uint64_t taken_bytes = 0;     ///< what came to it since some time: shows whether it goes on filling
-  std::optional<duration> coldest;   ///< since the last use of what would go next; nothing: nothing may go
+  std::uint64_t taken_bytes = 0;  ///< bytes that came to it since some time: shows whether it goes on filling
+  std::optional<duration> coldest;  ///< since the last use of its next victim; nothing: it has none
 };
 
 /// Divides memory that two have in common, in slabs: a slab goes to the one that fills and has less than a
-/// slab idle, from the other one, if that has two of them idle, or would give up what is colder. What is
-/// evicted next is so, of all that either of them may evict, about what was used longest ago, as if both were
-/// in one order:
+/// slab idle, from the other one, if that has two of them idle, or has a colder next victim. So the next
+/// eviction takes, of all that both may evict, about the one used longest ago, as if both were in one order:
 /// ```
 ///    own │   shared                          │ own
 ///   ─────┼──────────────┬────┬───────────────┼────────        the slab that is on its way belongs to nobody
@@ -32,14 +31,14 @@ struct boundary_report {
 /// ```
 /// **It does not go to and fro**: a slab makes the giver's coldest warmer and the taker's colder, about by
 /// the slab's share of what each has, and it only goes if the giver's would be the colder one by a tenth even
-/// then. Where that is not enough (what nearly fits wants one slab more, and then none), each turn has to
-/// wait for longer than the one before, up to `turn_max`, until several slabs have gone one way. A giver that
-/// cannot (all is pinned, or saving takes its time) gets back what it did not give.
+/// then. Where that is not enough (a side that nearly fits wants one slab more, and then none), each turn has
+/// to wait for longer than the one before, up to `turn_max`, until several slabs have gone one way. A giver
+/// that cannot (all is pinned, or saving takes its time) gets back the slab that it did not give.
 /// @thread  not synchronised. Time comes in and never goes back.
 class memory_boundary {
  public:
   enum class side : std::uint8_t { blocks, objects };
-  /// For so long a giver may take to withhold what was asked for; then it is forgone.
+  /// For so long a giver may take to withhold a slab; then the slab is forgone.
   static constexpr duration patience = std::chrono::seconds(10);
   static constexpr duration turn_min = std::chrono::seconds(1), turn_max = std::chrono::seconds(64);
 
@@ -58,8 +57,8 @@ class memory_boundary {
   std::uint64_t moved_to(side s) const noexcept { return moved_[at(s)]; }
   bool in_flight() const noexcept { return giver_.has_value(); }
 
-  /// @param blocks, objects  what each said when it was told what to do without.
-  /// @returns whether that is something else now, so that both are to be told again.
+  /// @param blocks, objects  each side's answer when told its share to withhold.
+  /// @returns whether a share has changed, so that both are to be told again.
   bool look(const boundary_report& blocks, const boundary_report& objects, time_point now);
 
  private:

@@ -190,7 +190,7 @@ bool engine_endpoint::read(connection& v) {
   return take(v);
 }
 
-/// Takes what is whole of that which came.
+/// Takes the whole messages from the bytes that came.
 bool engine_endpoint::take(connection& v) {
   while (!v.believed) {
     const auto want = v.shake.want();

@@ -1,6 +1,6 @@
 #pragma once
-// What one transfer engine asks another before bytes move: its number, and the memory that it offers. A TCP
-// connection for each question, after both sides have proved that they know the secret.
+// Questions of one transfer engine to another before bytes move: its number, and the memory that it offers. A
+// TCP connection for each question, after both sides have proved that they know the secret.
 
 #include <cstdint>
 #include <functional>

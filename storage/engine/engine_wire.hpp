@@ -28,7 +28,7 @@ inline constexpr std::uint32_t message_bytes_max = 16 * MiB;
 
 /// Length (32 bits), then the question.
 std::vector<std::byte> encode(const question& q);
-/// @param payload  behind the length. @returns nothing for what `encode` cannot have made.
+/// @param payload  behind the length. @returns nothing for a payload that `encode` cannot have made.
 std::optional<question> parse(std::span<const std::byte> payload);
 
 }  // namespace engine_wire

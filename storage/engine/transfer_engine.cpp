@@ -259,7 +259,7 @@ result<void> transfer_engine::move(transfer_op op, const std::string& target,
   return fail(why);
 }
 
-// A transfer whose regions are unknown to the peer is tried again once with the peer's new list.
+// A transfer to regions that the peer does not know is tried again once with the peer's new list.
 result<std::uint64_t> transfer_engine::begin(transfer_op op, const std::string& target,
                                              const std::vector<engine_piece>& pieces, duration limit) {
   error why;

@@ -1,6 +1,6 @@
 #pragma once
 // Moves bytes between memory of this process and memory of others, one-sidedly, by the address of a peer and
-// plain addresses in it: what Mooncake's TransferEngine offers, over mooncaf's transports.
+// plain addresses in it, as Mooncake's TransferEngine does, over mooncaf's transports.
 //
 //   move(target, …) ──► known peer? ──no──► ask its endpoint: data plane and regions
 //                           │yes                        │
@@ -57,10 +57,10 @@ class transfer_engine {
   std::uint16_t port() const noexcept { return endpoint_->port(); }
 
   /// Offers memory of this process to peers that know the secret, and lets it be the local side of transfers.
-  /// It must stay until it is taken back. @error `ec::already_exists` if it overlaps with what is offered,
+  /// It must stay until it is taken back. @error `ec::already_exists` if it overlaps with memory on offer,
   /// `ec::invalid_argument`
   result<void> offer(std::uint64_t address, std::uint64_t bytes);
-  /// @error `ec::not_found` if no offered memory begins there; those of `data_plane::unregister_region`
+  /// @error `ec::not_found` if no offered memory begins there; as `data_plane::unregister_region`
   result<void> take_back(std::uint64_t address);
 
   /// A buffer of the engine's own memory, which is offered, and which processes of this host map.
@@ -72,7 +72,7 @@ class transfer_engine {
   /// Moves the pieces; a failure may leave some of them moved. Waits for the end. Memory of this process that
   /// is not offered is registered for the time of the transfer.
   /// @param target  HOST:PORT of an engine. @error `ec::not_found` for addresses that the peer does not
-  /// offer, those of `ask_engine` and of transfers.
+  /// offer; errors of `ask_engine` and of transfers.
   result<void> move(transfer_op op, const std::string& target, const std::vector<engine_piece>& pieces,
                     duration limit);
   /// The same without waiting. @returns a number for `ended`. @error as `move`, if it cannot begin
@@ -82,8 +82,8 @@ class transfer_engine {
   /// A transfer that has ended is forgotten when that was told. @param wait  until it has.
   state ended(std::uint64_t number, bool wait);
 
-  /// Where the first region that the peer offers begins. @error those of `ask_engine`; `ec::not_found` if it
-  /// offers none
+  /// Where the first region that the peer offers begins. @error as `ask_engine`; `ec::not_found` if it offers
+  /// none
   result<std::uint64_t> first_address(const std::string& target);
   /// Whether an engine that knows the secret answers there.
   result<void> probe(const std::string& target);

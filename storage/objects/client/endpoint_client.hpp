@@ -14,7 +14,7 @@
 
 namespace mooncaf {
 
-/// What the directory tells a tenant's client when it lets it in.
+/// The directory's words to a tenant's client that it lets in.
 struct endpoint_pass {
   endpoint_wire::greeting who;
   std::string key;
@@ -26,16 +26,16 @@ class endpoint_client {
   endpoint_client(std::string host, std::uint16_t port, duration dial_limit = std::chrono::seconds(5))
       : host_(std::move(host)), port_(port), dial_limit_(dial_limit) {}
 
-  /// @returns xxh3-64 of all bytes, which agrees with what the endpoint has computed.
-  /// @error `ec::not_found` for what is not the tenant's, `ec::corrupt` for other bytes than the endpoint's,
-  /// or where the object that lies there was altered; others of the connection.
+  /// @returns xxh3-64 of all bytes, which agrees with the endpoint's own.
+  /// @error `ec::not_found` for memory that is not the tenant's, `ec::corrupt` for other bytes than the
+  /// endpoint's, or where the object that lies there was altered; others of the connection.
   result<std::uint64_t> write(const endpoint_pass& pass, std::uint64_t offset,
                               std::span<const std::span<const std::byte>> pieces);
   result<std::uint64_t> read(const endpoint_pass& pass, std::uint64_t offset,
                              std::span<const std::span<std::byte>> pieces);
 
   /// Has the endpoint look at all of an object that lies there in one piece. @returns xxh3-64 of its bytes.
-  /// @error `ec::not_found` for what is not the tenant's, or no such object; others of the connection.
+  /// @error `ec::not_found` for no such object of the tenant's; others of the connection.
   result<std::uint64_t> look(const endpoint_pass& pass, std::uint64_t offset, std::uint64_t bytes);
 
  private:

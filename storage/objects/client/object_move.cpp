@@ -12,7 +12,7 @@ namespace mooncaf {
 using store_wire::op;
 
 std::vector<store_code> store_client::move(std::span<const std::string_view> keys, put_policy policy) {
-  constexpr std::size_t at_once = 64;  // objects, whose room is taken twice meanwhile
+  constexpr std::size_t at_once = 64;  // objects; each takes its room twice meanwhile
   std::vector<store_code> codes;
   for (std::size_t at = 0; at < keys.size(); at += at_once) {
     const auto part = move_some(keys.subspan(at, std::min(at_once, keys.size() - at)), policy);

@@ -92,7 +92,7 @@ store_code store_client::write_part(partial_object& object, std::uint64_t at, so
   return store_code::ok;
 }
 
-/// The checksum of bytes that did not come in order is computed from what lies there, and each part's is
+/// The checksum of bytes that did not come in order is computed from the object's memory, and each part's is
 /// compared after that, so that no damage meanwhile is signed along.
 result<std::uint64_t> store_client::sum_to_publish(const partial_object& o) {
   if (o.in_order_) return XXH3_64bits_digest(&o.hash_);

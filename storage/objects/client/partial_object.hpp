@@ -27,8 +27,8 @@ struct part_to_read {
   std::span<std::byte> to;
 };
 
-/// Room that a client has reserved, and what it has written of it. It belongs to the connection that it was
-/// reserved on, and ends with it.
+/// Room that a client has reserved, and the parts that it has written. It belongs to the connection that it
+/// was reserved on, and ends with it.
 /// @thread  `store_client` may work on it on several threads; they take turns.
 class partial_object {
  public:
@@ -57,7 +57,7 @@ class partial_object {
   struct part_sum {
     std::uint64_t end, checksum;
   };
-  std::map<std::uint64_t, part_sum> sums_;  // by beginning, unless in order; of what was not written twice
+  std::map<std::uint64_t, part_sum> sums_;  // by beginning, unless in order; of parts not written twice
 };
 
 struct begun_object {

@@ -64,7 +64,7 @@ class remote_mover::registered {
   template <class Byte>
   result<void> add(std::span<const std::span<Byte>> pieces) {
     for (const auto& p : pieces) {
-      // Transports only read from memory whose bytes are written elsewhere.
+      // Transports only read from the source of a write.
       const std::span<std::byte> bytes{const_cast<std::byte*>(p.data()), p.size()};
       const auto known = bytes.empty() ? result<region_desc>{region_desc{}} : plane_.register_region(bytes);
       if (!known) return fail(known.error());

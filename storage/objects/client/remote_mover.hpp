@@ -39,9 +39,9 @@ class remote_mover {
     std::uint64_t offset = 0;
   };
   result<void> add_peer(const announcement& peer);
-  /// Whether RDMA may be what moves bytes.
+  /// Whether RDMA may move the bytes.
   bool has_nic() const noexcept { return has_nic_; }
-  /// Bytes to be written somewhere, and what became of it.
+  /// Bytes to be written somewhere, and the outcome.
   struct order {
     place to;
     std::span<const std::span<const std::byte>> pieces;

@@ -32,7 +32,7 @@ std::uint64_t copy_checked(void* to, const void* from, std::size_t n) noexcept {
   return sum;
 }
 
-/// Copies pieces one after the other, in steps, and looks at what arrived while it is in the cache.
+/// Copies pieces one after the other, in steps, and hashes each step's bytes while they are in the cache.
 template <class Byte, class Copy>
 std::uint64_t copy_and_look(std::span<const std::span<Byte>> pieces, const Copy& copy) {
   constexpr std::size_t step = 32 * KiB;
@@ -49,7 +49,7 @@ std::uint64_t copy_and_look(std::span<const std::span<Byte>> pieces, const Copy&
   return XXH3_64bits_digest(&hash);
 }
 
-/// An endpoint may not have heard yet of what the directory has told us, on a machine under load for seconds.
+/// The directory's news may reach an endpoint later than us: seconds later on a machine under load.
 template <class Call>
 result<std::uint64_t> patiently(const Call& call) {
   auto done = call();
@@ -250,7 +250,7 @@ result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_
   });
 }
 
-/// Moves stripes, those of different segments at once where a network lies between.
+/// Moves stripes, different segments' stripes at once where a network lies between.
 template <class Byte, class Move>
 result<std::uint64_t> segment_reach::in_stripes(std::span<const replica_place> places,
                                                 std::span<const std::span<Byte>> pieces, const Move& move) {
@@ -355,7 +355,7 @@ result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at)
 }
 
 /// Calls the endpoint of a segment on another host as a client that knows the store's key.
-/// @error `ec::unavailable` where there is no endpoint to ask; those of the call
+/// @error `ec::unavailable` where there is no endpoint to ask; errors of the call
 template <class Visit>
 result<std::uint64_t> segment_reach::ask_looker(way& w, const Visit& visit) {
   if (!w.looker || clock_type::now() < w.no_looks_before.load())

@@ -46,7 +46,7 @@ class segment_reach {
   /// @param settled  becomes false if bytes of a failed write may still land.
   /// @error `ec::not_found` for a segment that is not known, others of the way to it.
   result<std::uint64_t> write(std::span<const replica_place> to, source_pieces pieces, bool& settled);
-  /// Bytes for a replica, and what became of them, as `write` has it.
+  /// Bytes for a replica, and their outcome as of `write`.
   struct order {
     std::span<const replica_place> to;
     source_pieces pieces;
@@ -60,9 +60,9 @@ class segment_reach {
   result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces, bool arrived = true);
   /// Copies nothing where the segments are mapped. @returns xxh3-64 of the bytes there.
   result<std::uint64_t> checksum(std::span<const replica_place> at);
-  /// Whether a replica of a published object holds what it is to hold. What is mapped is looked at; what lies
-  /// on another host in one piece is looked at by its holder, so that it does not travel for that; stripes,
-  /// and what lies where no endpoint answers, are read.
+  /// Whether a replica of a published object agrees with its checksum. A mapped replica is hashed here; one
+  /// that lies on another host in one piece is hashed by its holder, so that it does not travel for that;
+  /// stripes, and replicas where no endpoint answers, are read.
   /// @error as of `read`
   result<bool> agrees(std::span<const replica_place> replica, std::uint64_t checksum);
 

@@ -60,7 +60,7 @@ struct listed_object {
 /// @thread  All functions may be called from any thread.
 class store_client {
  public:
-  /// @error those of `directory_link::connect`
+  /// @error as `directory_link::connect`
   static result<std::unique_ptr<store_client>> connect(store_client_options options);
   ~store_client();  ///< ends the connection; reservations of calls under way end with it
 
@@ -71,8 +71,8 @@ class store_client {
   /// Where an object that was found is to be copied to, spans that are together as long as the object; empty:
   /// it is not copied, and answered with invalid_parameters. Must not throw.
   using target_of = std::function<std::vector<std::span<std::byte>>(std::size_t item, std::uint64_t size)>;
-  /// Finds objects and copies them, each as soon as it is in memory: what lies on SSD alone is read from
-  /// there while others are copied. @returns one code for each key, as of `find` and `read`.
+  /// Finds objects and copies them, each as soon as it is in memory: objects on SSD alone are read from there
+  /// while others are copied. @returns one code for each key, as of `find` and `read`.
   std::vector<store_code> get(std::span<const std::string_view> keys, const target_of& into);
   /// Where objects are in memory, under a lease. Waits for objects on SSD alone to be read from there; one
   /// that finds no room in memory is no_space. @returns one view for each key.
@@ -82,7 +82,7 @@ class store_client {
     return ask_views(store_wire::op::look, keys);
   }
   /// Copies an object that `find` found. @param pieces  as long together as the object.
-  /// @returns ok only if all bytes are there and agree with the checksum; what they hold otherwise is
+  /// @returns ok only if all bytes are there and agree with the checksum; else the pieces' bytes are
   /// undefined.
   store_code read(const object_view& object, target_pieces pieces);
 
@@ -91,7 +91,7 @@ class store_client {
   /// Room for objects, which no client sees before `finish`.
   std::vector<begun_object> begin(std::span<const object_outline> items, const put_policy& policy);
   /// Writes a part. @param pieces  lie in the object one after the other, from `at` on.
-  /// @returns invalid_parameters for what lies outside the object or comes after its end.
+  /// @returns invalid_parameters for an empty part, one beyond the object, or one after the object has ended.
   store_code write_part(partial_object& object, std::uint64_t at, source_pieces pieces);
   /// Publishes objects of which every byte was written; the others are given up, with invalid_parameters.
   std::vector<store_code> finish(std::span<const std::shared_ptr<partial_object>> objects);
@@ -99,7 +99,7 @@ class store_client {
   void give_up(std::span<const std::shared_ptr<partial_object>> objects);
   /// Copies parts of objects that `find` found, and asks afterwards whether the objects are still where they
   /// were. Before the first part of an object is read the whole replica is held against the checksum, where
-  /// it lies if that is in one piece. Parts from another host are held against what its holder sent. From a
+  /// it lies if that is in one piece. Parts from another host are held against the holder's checksums. From a
   /// replica that does not agree, or cannot be read, another one takes over.
   /// @param objects  one for each key; leased anew. @returns a code for each part; where it is not ok the
   /// bytes are undefined.
@@ -147,7 +147,7 @@ class store_client {
   /// @param until  then it leaves the rest where it is. @param tell  after each round: how many were moved.
   emptied empty(const std::string& segment, time_point until,
                 const std::function<void(std::uint64_t)>& tell = {});
-  /// Each shard's part of what each process has mounted.
+  /// Each shard's part of each process's mounted memory.
   result<std::vector<store_wire::mounted_segment>> segments();
   /// The segments that processes have mounted: all shards' parts of a name are one, under the number of the
   /// first.
@@ -156,7 +156,7 @@ class store_client {
   result<directory_figures> figures();
   /// The objects that are read most, the hottest first: every tenant's, or a tenant's own.
   result<std::vector<store_wire::named_hot_object>> hottest();
-  /// What each tenant has and may have; a tenant's client hears of that one alone.
+  /// Each tenant's use and limits; a tenant's client hears of its own alone.
   result<std::vector<tenant_view>> tenants();
   /// The tenant of this client; empty: none. @error as `connect`
   result<std::string> tenant();
@@ -164,7 +164,7 @@ class store_client {
   /// For callers that pipeline questions of their own. @error as `connect`
   result<shard_dialer::links> links();
 
-  /// Replicas in the order in which they are read: those in mapped memory, then by how near they are
+  /// Replicas in the order in which they are read: first in mapped memory, then by how near they are
   /// (host_place.hpp), and among equals by chance, so that readers elsewhere divide themselves among them.
   std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
 
@@ -222,7 +222,7 @@ class store_client {
   bool find_sound(object_view& object, parts_of_one& reading);
   std::pair<store_code, std::size_t> read_part(object_view& object, const part_to_read& part,
                                                parts_of_one& reading);
-  /// @error `ec::corrupt` if a part is not what was written.
+  /// @error `ec::corrupt` if a part has changed since it was written.
   result<std::uint64_t> sum_to_publish(const partial_object& object);
 
   store_client_options options_;

@@ -57,7 +57,7 @@ bool store_client::put_alike(std::span<const outgoing_object> items, const put_p
   return false;
 }
 
-/// Publishes what lies in `now`, under `key` unless it has one, and keeps the room that is had for the next.
+/// Publishes the object in `now`, under `key` unless it has one, and keeps the room that is had for the next.
 store_code store_client::put_next(room_ahead now, std::uint32_t shard, std::uint64_t checksum,
                                   std::string_view key) {
   const auto asked = clock_type::now();

@@ -1,4 +1,4 @@
-// Figures of the whole store: the part of `store_client` that adds up what the shards say.
+// Figures of the whole store: the part of `store_client` that adds up the shards' figures.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// How a client reads objects: the part of `store_client` that finds them, waits for what is read from SSD,
-// and copies.
+// How a client reads objects: the part of `store_client` that finds them, waits for reads from SSD, and
+// copies.
 
 #include <algorithm>
 #include <random>
@@ -70,8 +70,8 @@ std::vector<object_view> store_client::find(std::span<const std::string_view> ke
   return views;
 }
 
-/// Asks for objects on SSD alone, one question for each, so far ahead of those that are being copied that the
-/// disk has enough to do, and not so far that they push each other out of memory.
+/// Asks for objects on SSD alone, one question for each, so far ahead of the copying that the disk has enough
+/// to do, and not so far that they push each other out of memory.
 class store_client::loads_ahead {
  public:
   loads_ahead(std::span<const std::string_view> keys, std::span<const object_view> views) {
@@ -106,7 +106,7 @@ class store_client::loads_ahead {
 
   bool done() const { return next_ == all_.size(); }
 
-  /// Waits for the next one. @returns which it is. @param view  what the directory says of it.
+  /// Waits for the next one. @returns which it is. @param view the directory's answer.
   std::size_t wait(object_view& view) {
     const auto& one = all_[next_++];
     bytes_ -= one.size;

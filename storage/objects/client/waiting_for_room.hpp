@@ -1,5 +1,5 @@
 #pragma once
-// What a client does while room is being made by writing objects to SSD.
+// How a client waits while room is being made by writing objects to SSD.
 
 #include <algorithm>
 #include <thread>
