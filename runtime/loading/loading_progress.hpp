@@ -10,8 +10,8 @@
 namespace mooncaf {
 
 /// Hands everything to the device behind it, and tells every two seconds how many bytes of weights were
-/// loaded. A load that takes less tells nothing. @thread One at a time. Outlives only the loading: what it
-/// made is the other device's.
+/// loaded; a shorter load tells nothing. @thread One at a time. Needed for the loading alone: weights and
+/// buffers are the other device's.
 class loading_progress final : public device {
  public:
   using now_fn = std::function<time_point()>;

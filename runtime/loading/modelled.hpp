@@ -1,5 +1,5 @@
 #pragma once
-// A process whose device is modelled (`--device model:PROFILE`): its profile decides in the place of a model
+// A process with a modelled device (`--device model:PROFILE`): its profile decides in the place of a model
 // file and of options.
 
 #include <optional>
@@ -12,13 +12,12 @@
 namespace mooncaf {
 
 /// The profile that `device` names; nothing if the device computes.
-/// @error Those of `sim::load_profile`.
+/// @error As of `sim::load_profile`.
 result<std::optional<sim::profile>> modelled_by(const model_options& o);
 
 /// Takes over the profile's tokens of blocks, chunks, batches and memory. Divides by the time scale the
-/// options that are compared with the device's times: the SLOs and the predicted time of a decode. Everything
-/// else that is a time (leases, time limits, what requests ask for, what is reported) is as the clock on the
-/// wall has it.
+/// options that are compared with the device's times: the SLOs and the predicted time of a decode. Every
+/// other time (leases, time limits, requests' limits, reported times) is as the clock on the wall has it.
 void follow_profile(options& o, const sim::profile& p);
 
 /// Shape, fingerprint, vocabulary and chat template of a modelled model.

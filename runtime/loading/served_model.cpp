@@ -30,7 +30,7 @@ struct weights_and_words {
   std::optional<tokenizer_vocab> vocab;
 };
 
-/// A device whose loading is seen in the log.
+/// A device that logs how far its loading is.
 loading_progress watched(device& dev, std::size_t bytes) {
   return {dev, bytes, [] { return clock_type::now(); },
           [](const std::string& progress) {
@@ -79,7 +79,7 @@ result<weights_and_words> make_dummy(device* dev, const std::string& spec, const
   return out;
 }
 
-/// The tokenizer's files of a folder; those that are not there are empty.
+/// The tokenizer's files of a folder; missing ones are empty.
 result<tokenizer_vocab> vocab_of_folder(const std::string& path, const folder_reader& read) {
   std::vector<owned_bytes> kept;
   std::optional<error> broken;

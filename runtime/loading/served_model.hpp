@@ -28,12 +28,11 @@ struct served_model {
 };
 
 /// Maps a GGUF file or the files of a Hugging Face folder, or makes a model with random weights, as far as it
-/// is needed. Without `weights` the
-/// mapping is given back: what stays is the shape, the fingerprint and the vocabulary.
+/// is needed. Without `weights` the mapping is given back: shape, fingerprint and vocabulary stay.
 /// @param dev       for the weights; may be null without them.
 /// @param path      a file, a folder, or a dummy's shape (`dummy_shape`).
-/// @param template_name  what `chat_template::recognise` takes, or the path of a file with a template.
-/// @error What the file's reader, `dummy_shape` or the tokenizer says, naming the file or the option.
+/// @param template_name  as `chat_template::recognise` takes it, or the path of a file with a template.
+/// @error As of the file's reader, `dummy_shape` or the tokenizer, naming the file or the option.
 result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
                                        const model_needs& needs);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The virtual clock, and what happens next on it.
+// The virtual clock, and the events to come on it.
 
 #include "runtime/base/units.hpp"
 #include "runtime/sim/event_queue.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-// When requests come to a simulated cluster, and what each of them asks for.
+// When requests come to a simulated cluster, and with which prompts and answers.
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of a request, from its question for a place to its end, whatever breaks in between.
+// The way of a request from its question for a place to its end, whatever breaks in between.
 
 #include <cstdint>
 #include <span>
@@ -15,16 +15,16 @@
 namespace mooncaf::sim {
 
 /// Plays the gateway: asks the conductor through the production admission queue, counts how requests end, and
-/// tries those again whose machine died (`retry_rules`). Every request ends exactly once: completed, refused,
-/// or failed.
+/// tries a request again if its machine died (`retry_rules`). Every request ends exactly once: completed,
+/// refused, or failed.
 class attempts {
  public:
   /// @param w, source  outlive this.
   attempts(world& w, arrivals& source);
 
   // ---- places ----
-  /// @returns what is decided by now, about this request or others; valid until the next question. The caller
-  /// acts on each decision.
+  /// @returns the decisions made by now, about this request or others; valid until the next question. The
+  /// caller acts on each decision.
   std::vector<decision>& ask(std::uint32_t slot);
   /// The same of the requests that wait for a place, after anything that may have made room.
   std::vector<decision>& look_for_room();
@@ -32,7 +32,7 @@ class attempts {
   /// too long.
   void unplaced(std::uint32_t slot, const rejection& why);
 
-  // ---- ends, and what comes before them ----
+  // ---- ends, and first tokens ----
   void refuse(std::uint32_t slot, const rejection& why);
   /// The same of a request that had a place.
   void refuse_placed(std::uint32_t slot, const rejection& why);
@@ -52,11 +52,11 @@ class attempts {
 
   /// Requests that missed an SLO, were refused or failed, as far as is known.
   std::uint64_t missed() const noexcept { return missed_; }
-  /// What a scheduler is told that an answer may get to.
+  /// The longest answer that a scheduler is told to expect.
   std::uint32_t max_tokens_of(const request_state_record& r) const noexcept;
 
  private:
-  /// A request that was lost and tried again, beside what its record says of the attempt under way.
+  /// Earlier attempts of a request that was lost; its record describes the attempt under way.
   struct past_attempts {
     token_gaps gaps;        ///< of its answer so far
     ticks first_token = 0;  ///< of the answer; 0: there is none yet

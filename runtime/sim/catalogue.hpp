@@ -1,5 +1,5 @@
 #pragma once
-// Devices and models that profiles can be computed for: what they are, and where each number is from.
+// Devices and models that profiles can be computed for, with the source of each number.
 
 #include <cstdint>
 #include <span>
@@ -7,10 +7,10 @@
 
 namespace mooncaf::sim {
 
-/// What weights are kept in, and multiplied in where a device can.
+/// A format of weights, and of products where a device can.
 enum class number_format : std::uint8_t { bf16, fp8, fp4, int4 };
 
-/// One device. Peaks are the vendor's, without sparsity; shares are what measured kernels reach of them.
+/// One device. Peaks are the vendor's, without sparsity; shares tell how much of them measured kernels reach.
 struct accelerator {
   std::string_view name;
   double flops_16, flops_8, flops_4;  ///< dense, a second; 0: cannot

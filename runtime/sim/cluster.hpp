@@ -14,7 +14,7 @@
 
 namespace mooncaf::sim {
 
-/// The parts are used by name; what is asked of a machine whatever its role is asked here.
+/// The parts are used by name; questions about a machine of either role are asked here.
 struct cluster {
   /// @param requests  hears how they end. Both outlive the cluster.
   cluster(world& w, attempts& requests)

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view here = "127.0.0.1";
 
-/// One node's configuration, option by option. Only what differs from the server's defaults is written.
+/// One node's configuration, option by option. Options at the server's defaults are left out.
 class node_config {
  public:
   explicit node_config(std::string name) : name_(std::move(name)) { text("cluster", "name", name_); }
@@ -40,7 +40,7 @@ class node_config {
          std::to_string(std::max<std::uint64_t>(static_cast<std::uint64_t>(bytes / mib), 1)) + "MiB");
   }
 
-  /// @error `ec::invalid_argument` with the node, the option and what it allows.
+  /// @error `ec::invalid_argument` with the node, the option and its bounds.
   result<cluster_file> file() const {
     const auto usual = default_options();
     cluster_file out{name_ + ".toml", {}};
@@ -66,7 +66,7 @@ class node_config {
   std::vector<std::array<std::string, 3>> values_;
 };
 
-/// What every process of the cluster must agree on, and where it listens until the file hosts says otherwise.
+/// The options that all processes of the cluster share, and the address until the file hosts has another.
 node_config begin_node(const std::string& name, const std::string& role, const simulation_options& o) {
   node_config c{name};
   c.text("cluster", "role", role);

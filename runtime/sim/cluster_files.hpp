@@ -1,5 +1,5 @@
 #pragma once
-// A planned cluster as the server's own configuration: what was simulated is what is started.
+// A planned cluster as the server's own configuration: the cluster that is started is the simulated one.
 
 #include <string>
 #include <vector>

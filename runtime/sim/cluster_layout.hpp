@@ -40,7 +40,7 @@ class cluster_layout {
   std::uint32_t decode() const noexcept { return decode_; }
   std::uint32_t machines() const noexcept { return prefill_ + decode_; }
   std::uint32_t workers() const noexcept { return coupled_ ? 2 * prefill_ : machines(); }
-  /// Machines that compute prompts, and those that only decode, when the run begins.
+  /// Machines that compute prompts, and machines that only decode, when the run begins.
   std::uint32_t first_prefill() const noexcept { return first_prefill_; }
   std::uint32_t first_decode() const noexcept { return first_decode_; }
   bool is_there_at_first(std::uint32_t machine) const noexcept {

@@ -59,7 +59,7 @@ std::string shown(const char* format, double v) {
   return text;
 }
 
-/// Options lie two levels deep; what is deeper is shown as it stands.
+/// Options lie two levels deep; deeper values are shown as they stand.
 void flatten(const json& value, const std::string& path,
              std::vector<std::pair<std::string, std::string>>& out, int depth = 0) {
   if (value.is_object() && depth < 2) {
@@ -84,7 +84,7 @@ bool is_cdf(const json& v) {
          });
 }
 
-/// @returns what is missing, or nothing.
+/// @returns a missing part, or nothing.
 std::string plots_of(const json& run, const std::string& name, std::string& out) {
   for (const char* c : {"ttft_cdf", "tbt_cdf"}) {
     if (!run.contains(c) || !is_cdf(run[c])) return std::string{c} + " is missing";

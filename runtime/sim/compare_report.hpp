@@ -1,5 +1,5 @@
 #pragma once
-// Several runs side by side: what was different, and what came of it.
+// Several runs side by side: their different options, and their results.
 
 #include <string>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace mooncaf::sim {
 
-/// A line of the table: what was asked of the runs, or what they found.
+/// A line of the table: an option of the runs, or a result.
 struct compared_row {
   std::string what;
   std::vector<std::string> values;  ///< one per run, "–" where a run has none
@@ -21,7 +21,7 @@ struct compared_row {
 struct compared_run {
   std::string name;
   std::vector<std::pair<std::string, std::string>> options;  ///< flat: "hardware.decode_max_batch" → "128"
-  std::vector<double> figures;                               ///< those of the table in order; NaN: not there
+  std::vector<double> figures;                               ///< the table's, in its order; NaN: not there
   std::string plots;                                         ///< the page's data of it, JSON
 };
 
@@ -29,7 +29,7 @@ struct compared_run {
 /// @error `ec::corrupt`: "NAME: …", also for JSON that is no run.
 result<compared_run> read_run(std::string_view json, const std::string& name);
 
-/// Options that differ, then what was found.
+/// Options that differ, then results.
 std::vector<compared_row> compare(const std::vector<compared_run>& runs);
 std::string to_text(const std::vector<compared_run>& runs);
 /// @param runs  2 to 8: as many as there are colours.

@@ -14,7 +14,7 @@ namespace mooncaf::sim {
 struct chunk_work {
   std::uint32_t start = 0;   ///< tokens before it
   std::uint32_t tokens = 0;  ///< new ones
-  std::uint32_t loaded = 0;  ///< of those before it: read from the cache for this chunk
+  std::uint32_t loaded = 0;  ///< of earlier tokens: read from the cache for this chunk
 };
 
 /// @thread  Immutable.
@@ -24,7 +24,7 @@ class cost_model {
       : c_(p.costs), chunk_tokens_(std::max(p.chunk_tokens, 1u)), layers_(std::max(p.layers, 1u)) {}
 
   double prefill_constant() const noexcept { return c_.prefill_constant_s; }
-  /// What a chunk adds to its step.
+  /// Seconds that a chunk adds to its step.
   double chunk(const chunk_work& w) const noexcept {
     const double n = w.tokens, p = w.start;
     return c_.prefill_token_s * n + c_.prefill_pair_s * (n * p + n * n / 2) +
@@ -41,7 +41,7 @@ class cost_model {
     return sum;
   }
 
-  /// The first of a run of decode steps, and what every further one takes longer: the context grows.
+  /// The first of a run of decode steps, and by how much every further one is longer: the context grows.
   double decode_step(std::size_t batch, std::uint64_t context) const noexcept {
     return c_.decode_constant_s + c_.decode_sequence_s * static_cast<double>(batch) +
            c_.decode_context_token_s * static_cast<double>(context);

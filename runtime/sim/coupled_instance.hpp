@@ -39,13 +39,13 @@ class coupled_instance {
   std::optional<next_turn> wake(ticks now);
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
-  /// What ended with the latest turn, in order.
+  /// First tokens and ends of the latest turn, in order.
   struct news {
     std::vector<std::uint32_t> first_tokens, finished;
   };
   /// The step or run under way is done. `next` follows, once its news have been dealt with.
   void turn(ticks now, request_table& requests, log_histogram& gaps, news& out);
-  /// Begins what comes next. @param slowdown  how much longer it takes than it would. @returns its end, if
+  /// Begins the next step or run. @param slowdown  factor on the time that it takes. @returns its end, if
   /// there is work.
   std::optional<next_turn> next(ticks now, double slowdown, random_source& random,
                                 const request_table& requests);
@@ -55,7 +55,7 @@ class coupled_instance {
   }
   /// It dies: see `decode_instance::crash`.
   std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
-  /// A request whose prompt is computed has no more to do here (its answer is one token).
+  /// A request with a computed prompt has no more to do here (its answer is one token).
   void leave(const request_state_record& r) { batch_.cancel(r.id); }
   /// From now on it decodes. @returns whether its KV stays on the device; else memory has it.
   bool decode(std::uint32_t slot, request_table& requests);
@@ -73,7 +73,7 @@ class coupled_instance {
   std::size_t running() const noexcept { return members_.size(); }
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }
-  ticks prompts_busy() const noexcept { return prompts_.busy(); }  ///< of it, what prompts took
+  ticks prompts_busy() const noexcept { return prompts_.busy(); }  ///< of it, for prompts
   const std::optional<device_tier>& tier() const noexcept { return tier_; }
   std::optional<device_tier>& tier() noexcept { return tier_; }
 
@@ -96,7 +96,7 @@ class coupled_instance {
   std::uint32_t load_blocks_ = 0;    // that the next decode step waits for
   std::uint32_t max_batch_;
   double jitter_;
-  decode_batch batch_;           // requests that have memory, and those that wait for it
+  decode_batch batch_;           // requests that have memory, and ones that wait for it
   coupled_prompts prompts_;      // of requests that have it
   std::vector<member> members_;  // decode; a heap: the first to finish in front
   step_history history_;

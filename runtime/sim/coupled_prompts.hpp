@@ -24,12 +24,12 @@ class coupled_prompts {
   void push(const request_state_record& r);
   /// Takes the chunks of the next step, if the mode computes any beside so many that decode.
   void choose(ticks now, std::size_t decoding);
-  /// What computing the chunks takes, in seconds. @param slowdown  of computing, not of the device's link.
+  /// Seconds of computing the chunks. @param slowdown  of computing, not of the device's link.
   /// @param tier  of the device, if its memory is its own
   double seconds(const request_table& requests, double slowdown, std::optional<device_tier>& tier);
   /// The step with these chunks takes so long in all, since no answer decodes in it.
   void takes(double seconds) noexcept { working_ = seconds; }
-  /// The step is over. @param complete  gets the requests whose prompts are computed.
+  /// The step is over. @param complete  gets the requests with a computed prompt.
   void settle(request_table& requests, std::vector<std::uint32_t>& complete);
   /// The instance died: nothing is waiting or under way.
   void clear();

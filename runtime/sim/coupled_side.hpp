@@ -19,15 +19,15 @@ class coupled_side {
   coupled_side(world& w, fleet& machines, node_memories& memories, attempts& requests);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(all_.size()); }
-  /// A request whose prefix is there takes its place, waits for one, or is refused.
+  /// The request's prefix is there: it takes its place, waits for one, or is refused.
   void push(std::uint32_t slot);
   bool is_current(std::uint32_t node, std::uint32_t stamp) const noexcept {
     return all_[node].is_current(stamp);
   }
-  /// What was planned is done: answers that ended are closed. @returns requests whose prompts are computed;
+  /// The planned turn is done: answers that ended are closed. @returns requests with a computed prompt;
   /// `go_on` follows when they have been dealt with. Valid until the next turn.
   const std::vector<std::uint32_t>& turn(std::uint32_t node);
-  /// Begins what comes next.
+  /// Begins the next turn.
   void go_on(std::uint32_t node);
   /// Tells the conductor the load of a node.
   void report(std::uint32_t node);
@@ -47,7 +47,7 @@ class coupled_side {
   ticks prompts_busy(std::uint32_t node) const noexcept { return all_[node].prompts_busy(); }
   const std::optional<device_tier>& tier(std::uint32_t node) const noexcept { return all_[node].tier(); }
 
-  /// @returns what its members had got.
+  /// @returns how far its members had got.
   std::vector<torn_answer> crash(std::uint32_t node) {
     return all_[node].crash(w_.time.now(), w_.requests, w_.out.gap);
   }

@@ -17,7 +17,7 @@
 
 namespace mooncaf::sim {
 
-/// What an instance, coupled or not, may decode at once.
+/// How much an instance, coupled or not, may decode at once.
 decode_batch_options decode_options_of(const simulation_options& o);
 
 /// When an instance wants its next turn; an older turn of another stamp is void.
@@ -26,7 +26,7 @@ struct next_turn {
   std::uint32_t stamp = 0;
 };
 
-/// What a member of a batch had when its instance died.
+/// How far a member of a batch had got when its instance died.
 struct torn_answer {
   std::uint32_t slot = 0;
   std::uint32_t tokens = 0;  ///< made there
@@ -60,13 +60,13 @@ class decode_instance {
                                  duration tbt_slo) const {
     return batch_.check(entry, model, tbt_slo);
   }
-  /// A request whose KV is here. @param tokens  that it will generate here; at least 1.
+  /// A request with its KV here. @param tokens  that it will generate here; at least 1.
   /// @returns false if it could never fit the memory.
   bool push(const decode_entry& entry, std::uint32_t tokens);
-  /// After `push`: @returns the turn at which the new one may join, if it is earlier than what is planned.
+  /// After `push`: @returns the turn at which the new one may join, if it is earlier than the planned one.
   std::optional<next_turn> wake(ticks now);
 
-  /// The speed changes: @returns the turn after the step under way, if it is earlier than what is planned.
+  /// The speed changes: @returns the turn after the step under way, if it is earlier than the planned one.
   std::optional<next_turn> cut(ticks now);
 
   /// The planned steps are done. Members that have all their tokens are moved to `finished`, waiting ones
@@ -78,7 +78,7 @@ class decode_instance {
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
   /// The instance dies: every turn planned is void, and no request is here any more.
-  /// @param gaps  gets the time between tokens that were made. @returns members, with what they have got.
+  /// @param gaps  gets the time between tokens that were made. @returns members, with their tokens so far.
   std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
 
   /// TBT of a member in seconds; it took part until now. @param before  gaps of its answer made elsewhere.

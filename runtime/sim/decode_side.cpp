@@ -28,7 +28,7 @@ void decode_side::expect(std::uint32_t instance, const std::optional<next_turn>&
 
 void decode_side::arrived(std::uint32_t slot) {
   const auto& r = w_.requests[slot];
-  // Nothing comes of KV whose sender or receiver died; its loss is noticed later.
+  // KV is dropped if its sender or receiver died; its loss is noticed later.
   if (r.stranded || !machines_.computes(w_.layout.decode_machine(r.decode))) return;
   auto& d = all_[r.decode];
   const auto tbt_slo = from_seconds(w_.options.tbt_slo_s);

@@ -40,7 +40,7 @@ class decode_side {
     return all_[instance].tier();
   }
 
-  /// @returns what its members had got.
+  /// @returns how far its members had got.
   std::vector<torn_answer> crash(std::uint32_t instance) {
     return all_[instance].crash(w_.time.now(), w_.requests, w_.out.gap);
   }

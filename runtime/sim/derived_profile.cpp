@@ -26,7 +26,7 @@ constexpr double ssd_bytes_per_s = 6e9;  ///< one NVMe disk
 constexpr double whole_passes = 8, shared_passes = 3;
 constexpr double eager = 2;           ///< times the kernels of prefill take, which no graph holds
 constexpr double sequence_s = 15e-6;  ///< to schedule and sample for one more
-/// Grouped products of experts reach this share of what one large product does.
+/// Grouped products of experts reach this share of one large product's speed.
 constexpr double grouped = 0.55;
 constexpr double kernels_of_layer = 8, more_for_experts = 5, more_for_latent = 4;
 
@@ -70,7 +70,7 @@ double attention_weights(const language_model& m) {
          m.latent * heads * (m.nope_dim + m.value_dim) + heads * m.value_dim * h;
 }
 double expert_weights(const language_model& m) { return 3.0 * m.hidden * m.expert_ffn; }
-/// Layers without experts, and those with.
+/// Layers without experts, and layers with experts.
 double dense_layers(const language_model& m) { return m.experts == 0 ? m.layers : m.dense_layers; }
 double expert_layers(const language_model& m) { return m.layers - dense_layers(m); }
 /// Of all layers, without the experts that are chosen.
@@ -129,7 +129,7 @@ double step_model::products_s(double tokens, double outputs) const noexcept {
   return std::max(compute, read * bytes_of(d_.weights) / read_per_s) + output + passes_s(tokens);
 }
 
-/// What norms, activations and residuals read and write of a step's own numbers.
+/// Seconds in which norms, activations and residuals read and write a step's own numbers.
 double step_model::passes_s(double tokens) const noexcept {
   const auto& m = d_.model;
   const double dense = dense_layers(m) * m.ffn;
@@ -287,7 +287,7 @@ result<profile> derive_profile(const deployment& d, std::string_view name) {
     }
   }
   p.costs = fit_costs(passes, batches);
-  // What is read of a cached prefix for a chunk: its KV, once.
+  // A chunk reads the KV of its cached prefix once.
   p.costs.prefill_cached_token_s = static_cast<double>(p.kv_bytes_per_token) /
                                    (d.device.memory_bytes_per_s * d.device.kv_share * d.devices);
   p.max_batch = most_sequences;

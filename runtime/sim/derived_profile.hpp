@@ -1,6 +1,5 @@
 #pragma once
-// Profiles computed from what a device can do and what a model needs: operations, bytes, measured
-// efficiencies.
+// Profiles computed from a device's abilities and a model's needs: operations, bytes, measured efficiencies.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +21,7 @@ struct deployment {
 };
 
 /// How long a step takes: the longer of computing and reading weights, then attention, sums over the devices'
-/// links, kernels, and what lies between two steps.
+/// links, kernels, and the pause between two steps.
 /// @thread  Immutable.
 class step_model {
  public:
@@ -51,14 +50,14 @@ class step_model {
 /// The name begins with that of a device.
 bool names_a_device(std::string_view name);
 /// "DEVICE[xN]-MODEL[-fp8|-fp4|-int4][-kv8]", as in h100x4-llama3-70b-fp8.
-/// @error `ec::not_found` with what there is.
+/// @error `ec::not_found` with the known names.
 result<deployment> parse_deployment(std::string_view name);
-/// The profile: `step_model` at what steps usually hold, and costs that explain it best (`fit_costs`).
+/// The profile: `step_model` at usual steps, and costs that explain it best (`fit_costs`).
 /// @error `ec::unsupported` if the device lacks the format; `ec::out_of_space` if the model does not fit.
 result<profile> derive_profile(const deployment& d, std::string_view name);
-/// Of "h100x4-llama3-70b-fp8": "h100x4"; what a price list may have. Empty if no device begins it.
+/// Of "h100x4-llama3-70b-fp8": "h100x4", as in a price list. Empty if no device begins it.
 std::string machine_of(std::string_view name);
-/// What `parse_deployment` takes, in a line.
+/// The names that `parse_deployment` takes, in a line.
 std::string deployments_known();
 
 }  // namespace mooncaf::sim

@@ -30,12 +30,12 @@ struct calibrate_request {
   std::uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
   std::uint32_t chunk_tokens = 512, max_batch = 32, block_tokens = 64;
   std::uint64_t device_kv_tokens = 65'536, dram_tokens = 65'536, ssd_tokens = 0;
-  double nic_gbit_per_s = 80;  ///< what two processes of one host move through shared memory
+  double nic_gbit_per_s = 80;  ///< two processes of one host move so much through shared memory
   double ssd_gb_per_s = 1;
   bool beside = false;
 };
 
-/// A model and what prefill and decode workers compute with, on a device of their own.
+/// A model with the runners of prefill and decode workers, on a device of their own.
 struct machine {
   std::unique_ptr<device> hardware;
   std::unique_ptr<model_runner> prefill, decode;
@@ -56,7 +56,7 @@ result<std::shared_ptr<const model>> open_model(device& dev, const std::string& 
   return model::load(dev, gguf_source(*parsed), file);
 }
 
-/// Says what is measured, and how far it is: all of it takes half a minute.
+/// Shows the measurement under way and how far it is: all of them take half a minute.
 class progress {
  public:
   explicit progress(const console& io) : io_(io) {}
@@ -75,8 +75,8 @@ class progress {
   const console& io_;
 };
 
-/// Means of many runs without the fastest and the slowest: what steps take on this machine as it is. One that
-/// is shared has fast and slow minutes; a median would only be one of the two.
+/// Means of many runs without the fastest and the slowest: step times on this machine as it is. A shared
+/// machine has fast and slow minutes; a median would only be one of the two.
 /// @param repeats  at least three.
 template <class Measure>
 result<std::vector<timing_point>> measured(const progress& shown, std::string_view what, std::size_t repeats,
@@ -119,7 +119,7 @@ result<machine> open_machine(const calibrate_request& r) {
   return m;
 }
 
-/// Median of how much longer the same passes took. At least 1: what is faster is chance.
+/// Median of how much longer the same passes took. At least 1: a speed-up is chance.
 double slowdown_of(const std::vector<timing_point>& beside, const std::vector<timing_point>& alone) {
   std::vector<double> factors;
   for (std::size_t i = 0; i < std::min(beside.size(), alone.size()); ++i)
@@ -157,7 +157,7 @@ std::string to_comments(const calibrated& c) {
   return text;
 }
 
-/// What another machine beside it costs is measured last, so that the plain times are undisturbed.
+/// The cost of another machine beside it is measured last, so that the plain times are undisturbed.
 result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   const progress shown{io};
   const auto mine = open_machine(r);

@@ -17,11 +17,11 @@ struct console {
 
 /// Whether `word` names one of them: simulate, plan, trace, calibrate, replay.
 bool is_command(std::string_view word);
-/// @param args  the command's name and what follows it. @returns the process's exit status: 0, 1 when it
+/// @param args  the command's name and its arguments. @returns the process's exit status: 0, 1 when it
 /// failed, 2 when it was called wrongly.
 int run_command(std::span<const std::string> args, const console& io);
 
-// Each gets what follows its name.
+// Each gets the arguments behind its name.
 int simulate_command(std::span<const std::string> args, const console& io);
 /// `simulate --compare`.
 int compare_command(std::span<const std::string> args, const console& io);

@@ -26,7 +26,7 @@ result<compared_run> load_run(const std::string& path) {
 
 }  // namespace
 
-/// Reads what `--json` wrote and runs nothing: runs of different days and machines can be compared.
+/// Reads reports of `--json` and runs nothing: runs of different days and machines can be compared.
 int compare_command(std::span<const std::string> args, const console& io) {
   constexpr std::size_t most = 8;
   std::string report;

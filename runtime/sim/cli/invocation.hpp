@@ -1,5 +1,5 @@
 #pragma once
-// What every command begins with, and how it says that it failed.
+// The beginning of every command, and how it says that it failed.
 
 #include <cstddef>
 #include <functional>
@@ -20,7 +20,7 @@ struct invocation {
   const console& io;
   const char* command;  ///< "simulate", "trace stats"
 
-  /// Says what is wrong. @returns `status`: 1 it failed, 2 it was called wrongly.
+  /// Prints the error. @returns `status`: 1 it failed, 2 it was called wrongly.
   int wrong(const error& e, int status) const;
   /// Reads the command line, and answers --help. @param words  how many files it takes, besides options.
   /// @returns the exit status if there is nothing to run.
@@ -30,8 +30,8 @@ struct invocation {
   std::optional<int> begin_with_trace(command_line& line, std::span<const std::string> args,
                                       std::string& trace) const;
 
-  /// A line that is written over itself, for people: nothing where nobody looks. Takes the share that is
-  /// done; below 0: not known.
+  /// A line that is written over itself, for people: none without a terminal. Takes the share that is done;
+  /// below 0: not known.
   std::function<void(double)> progress_bar(std::string what) const;
   void clear_progress() const;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What commands that read a journal say of its end, and of what is missing in it.
+// How commands that read a journal report its end, and gaps in it.
 
 #include <optional>
 #include <ostream>
@@ -10,10 +10,10 @@
 
 namespace mooncaf::sim {
 
-/// Exit status: what there is of the journal was read, and a part of it is missing.
+/// Exit status: the journal was read as far as it goes, and a part of it is missing.
 inline constexpr int part_is_missing = 3;
 
-/// Says what is missing. @returns whether nothing is, as far as the journal tells.
+/// Prints which part is missing. @returns whether none is, as far as the journal tells.
 inline bool tell_state(const console& io, const std::string& name, const std::optional<journal::gap>& missing,
                        journal::ending end) {
   if (missing) {

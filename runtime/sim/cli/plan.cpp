@@ -54,7 +54,7 @@ argument numbers(std::string name, std::string meaning, std::vector<Number>& at,
           }};
 }
 
-/// Several words of one option, which are those of an enumeration.
+/// Several words of one option, each a name of an enumeration.
 template <class Enum>
 argument choices(std::string name, std::string meaning, std::vector<Enum>& at, std::size_t count) {
   const auto listed = [](const std::vector<Enum>& all) {
@@ -77,7 +77,7 @@ argument choices(std::string name, std::string meaning, std::vector<Enum>& at, s
           }};
 }
 
-/// A list where `simulate` takes a value: what is named several times is searched.
+/// A list where `simulate` takes a value: an option with several values is searched.
 std::vector<argument> problem_arguments(plan_call& r) {
   auto& p = r.problem;
   return {
@@ -166,7 +166,7 @@ std::vector<std::string> machines_of(const std::string& name) {
   return fit;
 }
 
-/// The last machine serves what the first does.
+/// The last machine must serve the first one's model.
 result<void> fits_first(const plan_problem& p) {
   const auto &first = p.kinds.front(), &last = p.kinds.back();
   if (last.hardware.block_tokens != first.hardware.block_tokens)
@@ -241,7 +241,7 @@ result<void> comparable(const plan_call& r) {
               "--disturb names instances of one way of working: --mode disaggregated or --mode coupled, too");
 }
 
-/// The trace; of a description one that is made up, whose answers need half of the TBT SLO for a token.
+/// The trace; of a description a made-up one, where an answer takes half of the TBT SLO for a token.
 result<std::vector<workload_record>> requests_of(const plan_call& r) {
   if (!r.trace.ends_with(".toml")) return load_trace(r.trace, r.format);
   const auto described = load_workload(r.trace);
@@ -278,7 +278,7 @@ result<void> write_page(const plan_call& r, const plan_answer& found, const std:
 
 }  // namespace
 
-/// Prints what comes nearest where nothing meets the goal, too: the reason is what a planner needs then.
+/// Prints the nearest cluster even where none meets the goal: the reason is needed most then.
 int plan_command(std::span<const std::string> args, const console& io) {
   plan_call r;
   auto line = plan_line(r);

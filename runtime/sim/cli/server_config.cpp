@@ -59,7 +59,7 @@ result<std::string> text_of(const std::string& path) {
   return text.str();
 }
 
-/// What has no argument of its own.
+/// Takes the options that have no argument of their own.
 void take_rest(const options& server, const std::vector<config::toml_entry>& given,
                simulation_request& request) {
   const auto& device = server.model.device;

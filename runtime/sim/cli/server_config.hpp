@@ -1,5 +1,5 @@
 #pragma once
-// The server's own TOML, as what a simulation starts from.
+// The server's own TOML as the start of a simulation.
 
 #include <span>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace mooncaf::sim {
 
-/// `--config FILE` among the arguments: what the file says, and the server's defaults, become the request's
+/// `--config FILE` among the arguments: the file's options, and the server's defaults, become the request's
 /// values; options of the command line that are read later win. Nothing happens without it.
-/// @error What the server says about the file; `ec::unsupported` where no simulation has what it asks for.
+/// @error The server's about the file; `ec::unsupported` where a simulation cannot do as the file asks.
 result<void> begin_with_config(std::span<const std::string> args, simulation_request& request);
 /// `--config`, for the list of options: `begin_with_config` has read it.
 argument config_argument(std::string& at);

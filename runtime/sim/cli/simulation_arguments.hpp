@@ -11,7 +11,7 @@ namespace mooncaf::sim {
 
 using namespace cli;  // its commands are made of arguments
 
-/// What the command line says, before the profile is read.
+/// The command line's values, before the profile is read.
 struct simulation_request {
   simulation_options options;
   std::string profile = "a800x8-llama70b";
@@ -33,7 +33,7 @@ struct simulation_request {
 argument trace_blocks(std::uint32_t& at);
 /// @param request  outlives the arguments, which write into it.
 std::vector<argument> simulation_arguments(simulation_request& request);
-/// Of a cluster that grows, shrinks or switches roles, and what it costs: where the size is not searched for.
+/// Of a cluster that grows, shrinks or switches roles, and prices: where the size is not searched for.
 std::vector<argument> elastic_arguments(simulation_request& request);
 /// The options with their profile. @error  of the profile or the options.
 result<simulation_options> resolve(const simulation_request& request);
