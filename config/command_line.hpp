@@ -1,7 +1,6 @@
 #pragma once
-// Reads command lines: of the server, whose options are declared in declarations.cpp, and of the other
-// commands, whose options are declared here, one declaration each, from which reading, checking and help
-// come.
+// Reads command lines: of the server, with the options of declarations.cpp, and of the other commands, which
+// declare theirs as `argument`s. Reading, checking and help come from one declaration an option.
 
 #include <algorithm>
 #include <functional>
@@ -23,18 +22,18 @@ struct argument {
   std::string name;         ///< without "--"
   std::string placeholder;  ///< "N", "SECONDS", …
   std::string meaning;      ///< with its range and default
-  /// Takes the value in. @returns what is wrong with it, or nothing.
+  /// Takes the value in. @returns a complaint about it, or nothing.
   std::function<std::optional<std::string>(std::string_view)> set;
   std::string allowed = {};  ///< said where its value is missing
   bool negatable = false;    ///< a flag that may be "--no-NAME" or "--NAME=false", too
 };
 
-/// A command: what it is called with.
+/// A command, with its arguments.
 struct command_line {
   std::string usage;  ///< "mooncaf simulate [options]"
   std::string summary;
   std::vector<argument> arguments;
-  std::vector<std::string> words;  ///< filled by `parse`: what is no option
+  std::vector<std::string> words;  ///< filled by `parse`: arguments that are no options
 };
 
 enum class parsed : std::uint8_t { run, help };

@@ -24,7 +24,7 @@ struct declaration {
   std::string allowed;      ///< "16 to 512 tokens"; "one of lru, lfu"; empty: any text
   std::string roles;        ///< roles that read it: "all", "prefill", …
   toml_type type = toml_type::string;
-  /// Puts the value into the options. @returns what is wrong with it ("8 is out of range"), or nothing.
+  /// Puts the value into the options. @returns a complaint ("8 is out of range"), or nothing.
   std::function<std::optional<std::string>(options&, std::string_view)> set;
   std::function<std::string(const options&)> show;  ///< the value as `set` reads it
 

@@ -15,7 +15,7 @@
 
 namespace mooncaf::config {
 
-/// What every kind of option is declared with.
+/// The part of a declaration that every kind of option has.
 struct naming {
   std::string name;
   std::string key;
@@ -193,7 +193,7 @@ declaration text(naming n, const std::string& section, place<Section, std::strin
   return d;
 }
 
-/// What computes. Whether a profile can be read is found out when it is.
+/// The device that computes. Whether a profile can be read shows when it is read.
 template <class Section>
 declaration device(naming n, const std::string& section, place<Section, std::string> at) {
   declaration d = text(std::move(n), section, at, "DEVICE");

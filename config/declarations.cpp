@@ -51,7 +51,7 @@ std::string show_roles(const options& o) {
   return all ? "all" : text;
 }
 
-/// `cost_aware` is for objects, whose cost is told.
+/// Without `cost_aware`, which is for objects: a block's cost is not told.
 std::vector<eviction_policy> block_evictions() {
   auto all = all_values<eviction_policy>();
   std::erase(all, eviction_policy::cost_aware);
@@ -191,8 +191,7 @@ void add_model(table& t) {
       s, at(m, &model_options::copy_engines), 1u, 16u, "engines"));
 }
 
-/// Prefill and decode stand together: what one is told of chunks and transfers only works if the other is
-/// told, too.
+/// Prefill and decode stand together: settings of chunks and transfers only work if both roles have them.
 void add_workers(table& t) {
   const auto p = &options::prefill;
   const auto d = &options::decode;
@@ -380,7 +379,7 @@ void add_rdma(table& t) {
            s, at(c, &rdma_config::topology), "TABLE"));
 }
 
-/// What clients can reach: every limit has bounds, so that a slip of the pen opens nothing.
+/// Clients reach the gateway: every limit has bounds, so that a slip of the pen opens nothing.
 void add_gateway(table& t) {
   const auto c = &options::gateway;
   const std::string s = "gateway", who = "gateway";

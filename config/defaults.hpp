@@ -13,7 +13,7 @@ namespace mooncaf::defaults {
 using namespace std::chrono_literals;
 
 namespace cluster {
-inline constexpr auto mode = serving_mode::disaggregated;  // what mooncaf is for
+inline constexpr auto mode = serving_mode::disaggregated;  // the purpose of mooncaf
 inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: no other host gets in unless it is to
 }  // namespace cluster
 
@@ -39,8 +39,7 @@ namespace prefill {
 inline constexpr std::uint32_t instances = 2;  // so that one process already shows placement by cache
 inline constexpr std::uint32_t chunk_tokens =
     512;  // tokens; from here on arithmetic, not weights, is the limit
-inline constexpr std::uint32_t max_batch_tokens =
-    2048;                                         // tokens; several short prompts fill what a chunk leaves
+inline constexpr std::uint32_t max_batch_tokens = 2048;  // tokens; several short prompts fill a step up
 inline constexpr std::uint32_t max_queue = 1024;  // requests; beyond it a wait would pass any sane TTFT
 inline constexpr auto kv_transfer = kv_transfer_choice::layerwise;  // hides the transfer behind computing
 inline constexpr prefetch_options prefetch{};  // with their reasons in runtime/sched/prefetch_policy.hpp
@@ -62,22 +61,22 @@ inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with ssd-pat
 inline constexpr std::uint32_t selective_hits =
     2;                                    // hits; most blocks are never read again, so the second tells
 inline constexpr bool direct_io = true;   // the page cache would hold every block a second time
-inline constexpr auto flush_limit = 10s;  // 10 GB; well inside what service managers wait before they kill
+inline constexpr auto flush_limit = 10s;  // 10 GB; service managers wait longer before they kill
 inline constexpr auto lease_ttl = 30s;    // a dead reader's pin is gone within a TTFT SLO
 }  // namespace cache
 
 namespace store {
 inline constexpr std::uint16_t port = 7460;          // where `mooncaf store` and the Python package look
 inline constexpr std::uint64_t dram_size = 1 * GiB;  // bytes; taken only where the conductor has a directory
-inline constexpr std::uint64_t dram_shared = 0;  // bytes; what a node keeps for both is for its owner to say
+inline constexpr std::uint64_t dram_shared = 0;  // bytes; memory that both may use is for the owner to grant
 inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with store-ssd-path
 inline constexpr auto write_policy =
     mooncaf::write_policy::write_back;                  // writes only what memory cannot keep
-inline constexpr std::uint32_t selective_hits = 2;      // uses; what is wanted once is seldom wanted again
+inline constexpr std::uint32_t selective_hits = 2;      // uses; an object used once is seldom used again
 inline constexpr std::uint32_t promote_hits = 2;        // uses; the same
 inline constexpr auto lease = 5s;                       // a reader on a slow link has its 16 MiB by then
 inline constexpr auto recovery = 1s;                    // a holder looks for a directory four times a second
-inline constexpr auto eviction = eviction_policy::lru;  // what users of other stores expect
+inline constexpr auto eviction = eviction_policy::lru;  // users of other stores expect it
 inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room
 inline constexpr double hot_reads = 0;  // reads a second; 0: a copy that was not asked for costs memory
 inline constexpr std::uint32_t hot_replicas = 2;  // one host more halves the load of the one it had
@@ -94,7 +93,7 @@ inline constexpr bool shm = true;                          // several times fast
 inline constexpr bool checksums = true;                    // 26 GB/s: next to nothing beside the copy itself
 inline constexpr const char* data_listen = "127.0.0.1:0";  // port 0: peers learn it when they join
 inline constexpr std::uint32_t tcp_streams = 2;            // per peer; loopback peaks at 2 (see LIMITS)
-// Bytes. What stays in the cache between the copies in and out moves at 5.6 instead of 3 GB/s.
+// Bytes. Data that stays in the cache between the copies in and out moves at 5.6 instead of 3 GB/s.
 inline constexpr std::uint64_t tcp_send_buffer = 256 * KiB;
 inline constexpr std::uint64_t slice_size = 512 * KiB;  // bytes; large enough to hide a system call
 }  // namespace transport
@@ -107,7 +106,7 @@ inline constexpr std::uint32_t queue_depth = 128;  // orders; 32 MiB of slices f
 inline constexpr std::uint32_t signal_every = 16;  // a completion costs about as much as an order
 inline constexpr std::uint32_t max_links = 64;     // NICs cache the state of few hundred queue pairs
 inline constexpr auto poll = 0us;                  // sleep for events; a poll of 50us costs a core
-inline constexpr auto ack_timeout = 67ms;          // 4.096 us * 2^14, what most applications set
+inline constexpr auto ack_timeout = 67ms;          // 4.096 us * 2^14, as most applications set it
 inline constexpr std::uint32_t retry_count = 7;    // the most there is: half a second until a rail has failed
 inline constexpr auto rail_retry = 200ms;          // doubled with every failure in a row, up to 10s
 inline constexpr std::uint32_t traffic_class = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What `--device` may name beyond plain words.
+// Values of `--device` beyond plain words.
 
 #include <charconv>
 #include <cstdint>

@@ -1,6 +1,5 @@
 #pragma once
-// With what status a process ends, so that service managers and scripts can tell why. config/README.md has
-// the table.
+// The exit status tells service managers and scripts why a process ended. config/README.md has the table.
 
 #include "runtime/base/error.hpp"
 

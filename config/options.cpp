@@ -85,7 +85,7 @@ class collector {
   std::set<std::string> given_;
 };
 
-/// What the command line said, before any value is looked at: the file comes first.
+/// The command line before any value is looked at: the file's values come first.
 struct server_line {
   struct setting {
     const declaration* option;
@@ -146,7 +146,7 @@ result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-/// What depends on more than one option.
+/// Defaults and checks that depend on more than one option.
 result<void> settle(collector& c) {
   options& o = c.values;
   // Only the conductor is looked for at a known port; several other processes may share its host.

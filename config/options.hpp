@@ -33,7 +33,7 @@ enum class serving_mode : std::uint8_t {
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
 enum class log_format_choice : std::uint8_t { text, json };
 
-/// What this process is in the cluster.
+/// The process as a member of the cluster.
 struct cluster_options {
   bool conductor = true;  ///< roles of this process, from `role`
   bool prefill = true;
@@ -109,7 +109,7 @@ struct store_options {
   std::uint64_t ssd_bytes = 0;
   mooncaf::write_policy write_policy = mooncaf::write_policy::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
-  std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
+  std::uint32_t promote_hits = 0;    ///< an object read from SSD stays in memory after this many uses
   std::uint16_t endpoint_port = 0;   ///< cache: of the segment's endpoint for tenants; 0: any free one
   std::string location;              ///< cache: of this host, such as "row2/rack7"; empty: not known
   // conductor: its directory
@@ -165,7 +165,7 @@ struct rdma_config {
   std::string topology;  ///< "0=mlx5_0,mlx5_1;1=mlx5_2"; empty: as sysfs tells it
 };
 
-/// The form in which a model writes calls of tools, or marks what it thinks before it answers.
+/// The form in which a model writes calls of tools, or marks its reasoning before an answer.
 template <class Form>
 struct form_choice {
   bool automatic = true;     ///< the one that its chat template teaches
@@ -184,7 +184,7 @@ struct gateway_options {
   std::string allowed_hosts;         ///< names that the server may be asked by: see there
   std::string model_aliases;         ///< more names of the model, with commas; "*": any
   bool parse_special = true;         ///< special tokens in prompts of completions are tokens
-  /// What becomes of tools that the chat template has no place for.
+  /// The place of tools if the chat template has none for them.
   tool_place tools = tool_place::general;
   form_choice<tool_format> tool_call_parser;
   form_choice<reasoning_form> reasoning_parser;
@@ -217,11 +217,11 @@ struct options {
   metrics_options metrics;
 };
 
-/// What the command line asks the process to do with its options.
+/// The action that the command line asks for.
 enum class option_action : std::uint8_t {
   run,           ///< go on
   print_text,    ///< print `parsed_options::text` to standard output and exit 0 (--help, --print-config)
-  show_version,  ///< --version: the caller knows what the build has
+  show_version,  ///< --version: the caller knows the parts of the build
 };
 
 struct parsed_options {
@@ -237,7 +237,7 @@ options default_options();
 /// command line wins. A leading subcommand word (an argument before the first one that starts with "-") is
 /// the caller's: drop it.
 /// @param args  without the program's name.
-/// @error `ec::invalid_argument` names the option, what was given, and the range or the choices; for an
+/// @error `ec::invalid_argument` names the option, the value given, and the range or the choices; for an
 /// unknown option or key also the nearest known one. `ec::io_error` if the file cannot be read.
 result<parsed_options> parse_options(std::span<const std::string> args);
 /// The same for main(): argv[0] is the program.
@@ -254,13 +254,13 @@ bool serves_model(const options& values);
 /// to, and without a model, as it would have nothing else to do, beside its control port.
 std::optional<host_port> directory_listen(const options& values);
 
-/// Whether the store's watermarks can be kept. @error `ec::invalid_argument` with what is wrong with them
+/// Whether the store's watermarks can be kept. @error `ec::invalid_argument` names the option
 result<void> check_watermarks(const store_options& values);
 /// @error `ec::invalid_argument` where `location` is none.
 result<void> check_location(const store_options& values);
 
-/// What only a process that is about to serve must fulfil, on top of `parse_options`: a model for the roles
-/// that compute or tokenize, a conductor to join, a cluster secret once others can reach us.
+/// Demands on a process that is about to serve, on top of `parse_options`: a model for the roles that compute
+/// or tokenize, a conductor to join, a cluster secret once others can reach us.
 /// @error `ec::invalid_argument` names the option to set.
 result<void> check_serving(const options& values);
 

@@ -8,7 +8,7 @@ namespace mooncaf::config {
 
 using namespace std::chrono_literals;
 
-/// What `mooncaf store directory` takes, too, without the "store-".
+/// `mooncaf store directory` takes these, too, without the "store-".
 static void add_directory(table& t) {
   const auto c = &options::store;
   const std::string s = "store", who = "conductor";

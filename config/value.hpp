@@ -24,7 +24,7 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text);
 /// "HOST:PORT", with an IPv6 address in brackets.
 std::optional<host_port> parse_endpoint(std::string_view text);
 
-// What the parsers read back to the same value, in the largest unit that needs no fraction.
+// Text that the parsers read back to the same value, in the largest unit that needs no fraction.
 std::string format_size(std::uint64_t bytes);
 std::string format_duration(std::chrono::nanoseconds time);
 std::string format_real(double value);

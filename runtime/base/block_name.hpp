@@ -1,5 +1,5 @@
 #pragma once
-// What KV blocks are called.
+// The names of KV blocks.
 
 #include <cstdint>
 
@@ -7,10 +7,10 @@
 
 namespace mooncaf {
 
-/// What a block is called and where it stands in its prompt.
+/// A block's key and its place in its prompt.
 struct block_name {
   block_key key;
-  block_key parent;         ///< key of the block before it; for depth 0 its own, or what else is no block
+  block_key parent;  ///< key of the block before it; for depth 0 its own, or another that is no block's
   std::uint32_t depth = 0;  ///< index of the block in its prompt
 
   friend bool operator==(const block_name&, const block_name&) noexcept = default;

@@ -16,15 +16,15 @@ enum class block_change : std::uint8_t {
   removed = 3,  ///< in no tier any more
 };
 
-/// One change of what a node can serve. Changes that leave `tier` as it was are no news.
+/// One change of the blocks that a node can serve. Changes that leave `tier` as it was are no news.
 struct block_event {
   block_name name;
   block_change what = block_change::stored;
   /// The first of DRAM, SSD and the device that holds the block after the change; of a block that was removed
   /// the one that held it last.
   storage_tier tier = storage_tier::dram;
-  /// Without gaps, from 1; a gap means that events were dropped: ask for a snapshot. It does not travel: a batch
-  /// numbers its first event.
+  /// Without gaps, from 1; a gap means that events were dropped: ask for a snapshot. It does not travel: a
+  /// batch numbers its first event.
   std::uint64_t sequence = 0;
 };
 

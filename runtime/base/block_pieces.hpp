@@ -1,6 +1,6 @@
 #pragma once
 // Where the bytes of a KV block lie among other blocks in memory: in one piece, or in pieces apart from each
-// other. What is behind them (disk, network, checksums) has a block's pieces one after the other.
+// other. Disk, network and checksums take a block's pieces one after the other.
 
 #include <algorithm>
 #include <cstddef>
@@ -60,7 +60,7 @@ struct block_pieces {
   friend constexpr bool operator==(const block_pieces&, const block_pieces&) noexcept = default;
 };
 
-/// What `checksum64` says of its pieces, one after the other.
+/// `checksum64` of the block's pieces, one after the other.
 inline std::uint64_t checksum64(const std::byte* block, const block_pieces& pieces) {
   if (pieces.count == 1) return checksum64({block, pieces.bytes});
   XXH3_state_t state;

@@ -1,5 +1,5 @@
 #pragma once
-// What the KV blocks in a device's own memory hold, and what that saved.
+// Counts of the KV blocks in a device's own memory, and of the bytes and tokens that they took and saved.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
-// One closed list of what can go wrong. The code says what kind of thing happened, the detail what a person
-// can act on: option and range, file and offset, peer and errno.
+// One closed list of failures. The code names the kind; a person can act on the detail: option and range,
+// file and offset, peer and errno.
 
 #include <cstdint>
 #include <string>
@@ -68,7 +68,7 @@ constexpr std::string_view to_string(ec code) noexcept {
   return "unknown error";
 }
 
-/// What went wrong, and what a person needs to know to act on it.
+/// A failure, with the detail that a person needs to act on it.
 struct error {
   ec code = ec::none;
   std::string detail;

@@ -1,5 +1,5 @@
 #pragma once
-// Where a host stands: what one accident takes away together with it, and what is near to it.
+// Where a host stands: which hosts one accident takes away together with it, and which are near to it.
 
 #include <algorithm>
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace mooncaf {
 
-/// A host's name, perhaps behind where it stands, from the widest to the closest: "row2/rack7/HOST". What
-/// stands before the name is its location; hosts whose place is not given have none.
+/// A host's name, perhaps behind its location, from the widest place to the closest: "row2/rack7/HOST". A
+/// host without a given place has no location.
 inline std::string_view host_name(std::string_view host) { return host.substr(host.rfind('/') + 1); }
 inline std::string_view location_of(std::string_view host) {
   const auto end = host.rfind('/');
   return end == std::string_view::npos ? std::string_view{} : host.substr(0, end);
 }
-/// What a host is called that stands there.
+/// The host's name behind its location.
 inline std::string host_at(std::string_view location, std::string_view name) {
   return location.empty() ? std::string{name} : std::string{location} + "/" + std::string{name};
 }

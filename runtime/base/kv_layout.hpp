@@ -70,7 +70,7 @@ struct kv_layout {
   page_order pages = page_order::page_first_direct;
 
   static constexpr std::uint32_t version = 1;  ///< Bump when the order of dimensions changes.
-  /// Blocks whose layers lie together in `layer_first`: long runs, and little memory left over at its end.
+  /// Blocks in a group of `layer_first`, layers together: long runs, and little memory left over at its end.
   static constexpr std::uint32_t layer_group = 16;
 
   constexpr std::size_t row_bytes() const noexcept { return head_dim * size_bytes(dtype); }

@@ -1,6 +1,6 @@
 #pragma once
-// The members of a plain struct in the order of their declaration, as the one list of them: what crosses a wire,
-// what a journal keeps and what two values are compared by. A struct that gains a member has it in all of them.
+// The members of a plain struct in the order of their declaration: wires, journals and comparisons share this
+// one list, so that a new member of a struct is in all of them.
 
 #include <cstddef>
 #include <tuple>
@@ -38,8 +38,8 @@ constexpr std::size_t member_count() {
   else return member_count<T, N - 1>();
 }
 
-/// A tuple of references to all members. A line for every number of them, as C++20 names no pack in a structured
-/// binding.
+/// A tuple of references to all members. A line for every number of them, as C++20 names no pack in a
+/// structured binding.
 // clang-format off
 template <class T>
 constexpr auto members_of(T& plain) {

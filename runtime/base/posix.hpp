@@ -28,7 +28,7 @@ class unique_fd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   /// Gives the descriptor away without closing it.
   int release() noexcept { return std::exchange(fd_, -1); }
-  /// Closes what it owns and owns `fd` from now on.
+  /// Closes its descriptor and owns `fd` from now on.
   void reset(int fd = -1) noexcept {
     if (const int old = std::exchange(fd_, fd); old >= 0) ::close(old);
   }
@@ -37,7 +37,7 @@ class unique_fd {
   int fd_ = -1;
 };
 
-/// What errno says, e.g. "No such file or directory (errno 2)". Thread-safe.
+/// errno as text, e.g. "No such file or directory (errno 2)". Thread-safe.
 inline std::string errno_text(int code = errno) {
   return std::generic_category().message(code) + " (errno " + std::to_string(code) + ")";
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Where ids of requests come from: unique in the cluster without asking anybody.
+// Makes ids of requests: unique in the cluster without asking another node.
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Every series that a process shows to Prometheus: its name, its kind, what it tells, and its labels beside
+// Every series that a process shows to Prometheus: its name, its kind, its meaning, and its labels beside
 // `model_name`. Said here and nowhere else; actors/metrics keeps their values.
 
 #include <array>
@@ -50,7 +50,7 @@ struct series_info {
   bool from_start = true;               ///< without labels: shown before it has a value
 };
 
-/// In the order of `series`. The names of vLLM are those that dashboards and routers know.
+/// In the order of `series`. Dashboards and routers know the names of vLLM.
 inline constexpr std::array series_table{
     series_info{series::ttft, series_kind::histogram, "vllm:time_to_first_token_seconds", "Arrival to first token."},
     series_info{series::token_gap, series_kind::histogram, "vllm:inter_token_latency_seconds",

@@ -18,9 +18,9 @@
 namespace mooncaf {
 
 /// Eight cells share a bucket, which is a cache line; a cell holds 32 bits of the hash and the number, and is
-/// compared with its seven neighbours at once. A full bucket spills into the next one; what a deletion makes
-/// room for comes back, so that a table that churns for weeks stays as fast as a fresh one. Whoever looks
-/// something up says where the key of a number is; it is asked once per lookup, seldom twice.
+/// compared with its seven neighbours at once. A full bucket spills into the next one; a deletion brings
+/// spilled cells back, so that a table that churns for weeks stays as fast as a fresh one. The caller of a
+/// look-up tells where the key of a number is, and is asked once, seldom twice.
 /// @thread not synchronised.  @cost 8 bytes a cell, at most 5/8 full.
 class tag_index {
  public:
@@ -44,7 +44,7 @@ class tag_index {
     }
   }
 
-  /// What `find` would ask for the key of first, or `none`: enough to bring it near.
+  /// The number that `find` would compare first, or `none`: enough to bring its key near.
   std::uint32_t guess(const block_key& key) const noexcept {
     return find(key, [&](std::uint32_t) -> const block_key& { return key; });
   }
@@ -145,7 +145,7 @@ class tag_index {
     return (to - from) & (buckets_.size() - 1);
   }
 
-  /// Brings back what spilled over bucket `hole`, which was full until now.
+  /// Brings back cells that spilled over bucket `hole`, which was full until now.
   void refill(std::size_t hole) noexcept {
     for (auto at = next(hole);; at = next(at)) {
       auto& b = buckets_[at];

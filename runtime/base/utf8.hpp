@@ -1,6 +1,6 @@
 #pragma once
-// Well-formed UTF-8: what is one, what replaces the rest, and which bytes at an end may still become a
-// character.
+// Well-formed UTF-8: tells it from the rest, which it replaces, and finds bytes at an end that may still
+// become a character.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 #pragma once
-// What a worker computes.
+// The work of a worker: prefill, decode or both.
 
 #include <cstdint>
 
