@@ -54,7 +54,7 @@ inline constexpr std::uint32_t max_queue = 1024;  // requests; as for prefill
 namespace cache {
 inline constexpr auto eviction = eviction_policy::lru;  // best of the three on the published trace
 inline constexpr auto write_policy =
-    mooncaf::write_policy::write_back;  // writes only what memory cannot keep
+    mooncaf::write_policy::write_back;  // writes only blocks that memory cannot keep
 inline constexpr std::uint64_t dram_size =
     1 * GiB;  // bytes; ~46,000 tokens of a 135M model, ~8,000 of an 8B one
 inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with ssd-path
@@ -71,7 +71,7 @@ inline constexpr std::uint64_t dram_size = 1 * GiB;  // bytes; taken only where 
 inline constexpr std::uint64_t dram_shared = 0;  // bytes; memory that both may use is for the owner to grant
 inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with store-ssd-path
 inline constexpr auto write_policy =
-    mooncaf::write_policy::write_back;                  // writes only what memory cannot keep
+    mooncaf::write_policy::write_back;                  // writes only objects that memory cannot keep
 inline constexpr std::uint32_t selective_hits = 2;      // uses; an object used once is seldom used again
 inline constexpr std::uint32_t promote_hits = 2;        // uses; the same
 inline constexpr auto lease = 5s;                       // a reader on a slow link has its 16 MiB by then

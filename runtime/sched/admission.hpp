@@ -1,5 +1,5 @@
 #pragma once
-// Whether a request that could be placed should be: refuse early what would miss its SLO anyway.
+// Whether a request that could be placed should be: one that would miss its SLO anyway is refused early.
 
 #include <cstdint>
 #include <limits>
@@ -22,7 +22,7 @@ constexpr bool checks_at_decode(admission_policy p) noexcept {
 }
 
 /// How much of an SLO a class may fill before it is refused: high 1.25, normal 1, low 0.75 and less. When
-/// load rises, low-priority requests are refused first, and what they leave free goes to the higher classes.
+/// load rises, low-priority requests are refused first, and leave their room to the higher classes.
 constexpr double slo_share(std::uint8_t priority) noexcept {
   return priority == 0 ? 1.25 : priority == 1 ? 1.0 : 0.75;
 }
@@ -32,13 +32,13 @@ constexpr double memory_share(std::uint8_t priority) noexcept {
   return priority == 0 ? 1.0 : priority == 1 ? 0.98 : 0.75;
 }
 
-/// What is known about a request when it is about to be placed.
+/// Facts and predictions about a request that is about to be placed.
 struct admission_question {
   std::uint8_t priority = 1;
   duration ttft{};  ///< predicted, since arrival
   duration ttft_slo{};
   duration tbt_now{};      ///< predicted for the chosen decode instance as it is charged now
-  duration tbt_running{};  ///< … with what decodes there now
+  duration tbt_running{};  ///< … with the requests that decode there now
   duration tbt_then{};     ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
@@ -60,8 +60,7 @@ struct admission_question {
 /// @source  Mooncake (arXiv 2407.00079), section 7.
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q);
 
-/// Whether the memory is there for what `q` asks about. An instance without requests takes whatever it can
-/// hold.
+/// Whether the instance has memory for the request of `q`. Without others it takes any that it can hold.
 bool fits_memory(const admission_question& q) noexcept;
 
 /// The decode side's own check once the KV is there: baseline admission decides only now, the others look

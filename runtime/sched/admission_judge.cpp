@@ -14,15 +14,15 @@ constexpr double moments[] = {0.0, 0.3, 0.8};
 /// How many standard deviations above its mean the memory that others will hold is taken to be.
 constexpr double memory_caution = 0.5;
 
-/// What decoding costs rises as its load nears the SLO: as it will be, with this much in reserve.
+/// The price of decoding rises as the foreseen load nears the SLO, with this much in reserve.
 constexpr double tbt_reserve = 1.2;
 
 /// A request's TBT is the mean of its slowest tenth of gaps, of ten at the least: a wait for its KV is one of
 /// them.
 constexpr double least_gaps = 10, share_of_gaps = 0.1;
 
-/// Where memory is short a few may wait for it at decode, which keeps it full: for this share of what the TBT
-/// SLO leaves for waiting, since links want some, and of an answer's time. A longer queue fills it no better
+/// Where memory is short a few may wait for it at decode, which keeps it full: for this share of the wait
+/// that the TBT SLO allows, since links want some, and of an answer's time. A longer queue fills it no better
 /// and lets in the requests that take most of it.
 constexpr double share_of_patience = 0.7, share_of_answer = 0.1;
 
@@ -79,8 +79,8 @@ std::uint64_t admission_judge::memory_needs(const placement_candidate& c, instan
   return prompt + c.in.cluster.survival().likely_tokens(c.answer, c.request.max_tokens);
 }
 
-/// What others will hold is foreseen as exactly as the policy allows, since memory kept free for an answer
-/// that ends earlier is lost.
+/// The memory of others is foreseen as exactly as the policy allows, since room kept for an answer that ends
+/// earlier is lost.
 double admission_judge::memory_taken(const placement_candidate& c, instance_slot slot) const {
   const auto& decode = c.in.cluster.decode();
   const auto all = static_cast<double>(decode.reserved(slot));
@@ -228,8 +228,7 @@ std::optional<rejection> admission_judge::judge(placement_candidate& c) {
   return check_admission(c.in.options.admission, q);
 }
 
-/// Decode load when this prefill ends, by what is known of each request; and what requests may cost at this
-/// load.
+/// Decode load when this prefill ends, foreseen request by request; and the limits of cost at this load.
 void admission_judge::predict_each(placement_candidate& c, admission_question& q) {
   const auto& decode = c.in.cluster.decode();
   duration step{};

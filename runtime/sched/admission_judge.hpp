@@ -1,6 +1,6 @@
 #pragma once
-// Whether a request that has been given a place may keep it: what is predicted of its wait, its decoding and
-// its memory, and what was learned about such predictions.
+// Whether a request that has been given a place may keep it: predicts its wait, its decoding and its memory,
+// and learns how wrong such predictions are.
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@
 
 namespace mooncaf {
 
-/// What the conductor knows when it decides.
+/// The conductor's knowledge at a decision.
 struct conductor_view {
   const conductor_options& options;
   const cluster_state& cluster;
@@ -26,7 +26,7 @@ struct conductor_view {
   const broken_links& broken;
 };
 
-/// A request on its way to a decision, with what is known of its answer.
+/// A request on its way to a decision, with the class of its answer.
 struct placement_candidate {
   const conductor_view& in;
   const schedule_request& request;
@@ -63,7 +63,7 @@ class admission_judge {
   /// Tokens of an instance's memory that the request will hold.
   static std::uint64_t memory_needs(const placement_candidate& c, instance_slot slot);
 
-  // ---- what placements come to ----
+  // ---- outcomes of placements ----
   void placed(const placement_candidate& c);
   /// @param predicted, took  from arrival to the first token, its own computation not counted.
   void waited(duration predicted, duration took, duration slo) { ttft_margin_.observe(predicted, took, slo); }

@@ -1,5 +1,5 @@
 #pragma once
-// When a request is refused: what there is to choose from. `admission.hpp` keeps to it.
+// The rules by which a request may be refused. `admission.hpp` keeps to them.
 
 #include <cstdint>
 
@@ -8,17 +8,17 @@
 namespace mooncaf {
 
 /// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
-/// A request that finds its instance empty is never refused: it is as fast there as it gets, and what it
-/// takes puts a wrong estimate right.
+/// A request that finds its instance empty is never refused: it is as fast there as it gets, and its time
+/// puts a wrong estimate right.
 enum class admission_policy : std::uint8_t {
   none,           ///< never
   baseline,       ///< prefill load now; decode load is checked by the decode worker after prefill
-  early,          ///< both loads now, before prefill; what is placed counts as decoding at once
-  early_running,  ///< … only what decodes counts: early rejection as published, a prefill too late
+  early,          ///< both loads now, before prefill; a placed request counts as decoding at once
+  early_running,  ///< … only running batches count: early rejection as published, a prefill too late
   predictive,     ///< prefill load now, decode load as it will be when this prefill ends
   per_request,    ///< … from how long answers to prompts of each length have taken, request by request
   priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
-  queue,          ///< never: what there is no room for waits (`admission_queue`)
+  queue,          ///< never: a request without room waits (`admission_queue`)
 };
 
 constexpr auto words_of(admission_policy) noexcept {

@@ -20,16 +20,16 @@ struct admission_queue_options {
   duration aging = default_aging;  ///< waiting this long counts as one priority class
 };
 
-/// What became of a request that was submitted.
+/// The answer to a submitted request.
 struct decision {
   request_id id;
   tl::expected<placement, rejection> outcome;
 };
 
 /// The only way to `conductor_core::schedule`, live and simulated. A request of a gateway that is no member
-/// is refused, since no gateway would give back what the request is charged. Under admission `queue` a
-/// request is placed while instances have room for it (`conductor_core::room_at`), and waits here otherwise;
-/// under any other admission it is placed or refused at once.
+/// is refused, since no gateway would give back its charges. Under admission `queue` a request is placed
+/// while instances have room for it (`conductor_core::room_at`), and waits here otherwise; under any other
+/// admission it is placed or refused at once.
 ///
 ///   submit ──► room, and no request before it: placed
 ///          └─► waiting ── advance: room ──► placed        withdraw ──► (nothing)
@@ -46,12 +46,12 @@ class admission_queue {
   admission_queue(const admission_queue&) = delete;
   admission_queue& operator=(const admission_queue&) = delete;
 
-  // What is virtual changes the queue; `recorded_queue` writes it down (runtime/sched/journal).
+  // Virtual calls change the queue; `recorded_queue` writes them down (runtime/sched/journal).
 
-  /// Appends to `out` what is decided by now: about this request unless it waits, and perhaps about others. A
-  /// request that waits already keeps its place and is decided about by `advance`.
+  /// Appends decisions to `out`: about this request unless it waits, and perhaps about others. A request that
+  /// waits already keeps its place and is decided about by `advance`.
   virtual void submit(const schedule_request& request, time_point now, std::vector<decision>& out);
-  /// Places waiting requests while there is room. To be called after whatever may have made some.
+  /// Places waiting requests while there is room. To be called after each event that may have made some.
   virtual void advance(time_point now, std::vector<decision>& out);
   /// The request is no longer wanted. @returns whether it waited.
   virtual bool withdraw(request_id id);
@@ -67,7 +67,7 @@ class admission_queue {
 
  private:
   using seat = std::pair<time_point, request_id>;
-  /// Owns what a `schedule_request` only views.
+  /// Owns the lists that a `schedule_request` only views.
   struct waiting {
     schedule_request what;
     std::vector<block_key> keys;

@@ -1,5 +1,5 @@
 #pragma once
-// What is known of an answer's length before it is there.
+// Clues to an answer's length before it is there.
 
 #include <algorithm>
 #include <bit>
@@ -8,11 +8,11 @@
 
 namespace mooncaf {
 
-/// Requests whose answers are expected to be alike, from the best that is known of them: how long the answer
-/// to the session's previous turn was; else how long the tenant's answers are as a rule; else that it is
-/// bounded by a small `max_tokens`, which goes first where it is below either; else how long the prompt is.
-/// (In the conversation trace the logarithms of neighbouring answers of a session correlate by 0.65, those of
-/// prompt and answer by 0.05.)
+/// Requests with answers expected to be alike, by the best clue that there is: how long the answer to the
+/// session's previous turn was; else how long the tenant's answers are as a rule; else that it is bounded by
+/// a small `max_tokens`, which goes first where it is below either; else how long the prompt is. (In the
+/// conversation trace the logarithms of neighbouring answers of a session correlate by 0.65, those of prompt
+/// and answer by 0.05.)
 struct answer_class {
   static constexpr std::size_t by_prompt = 4, by_earlier = 6, by_bound = 4, by_tenant = 6;
   static constexpr std::size_t count = by_prompt + by_earlier + by_bound + by_tenant;

@@ -19,7 +19,8 @@ struct autoscaler_options {
 };
 
 /// The rule of the usual autoscalers: as many as bring the mean load to its target. More at once, fewer only
-/// after a while, since what was let go takes its start-up time, and its cache, to come back.
+/// after a while, since an instance that was let go needs its start-up time, and its cache again, to come
+/// back.
 ///
 ///   needed = ceil(running · load / target)        up: needed > there        down: max(needed, lately) <
 ///   there
@@ -30,7 +31,7 @@ class autoscaler {
  public:
   explicit autoscaler(const autoscaler_options& options) : options_(options) {}
 
-  /// @param load     of an instance, mean over those that run; 1 is full, and waiting requests count beyond
+  /// @param load     of an instance, mean over all that run; 1 is full, and waiting requests count beyond
   /// that.
   /// @param coming   that were asked for and do not run yet.
   /// @returns how many there should be, in [least, most].

@@ -12,12 +12,12 @@
 
 namespace mooncaf {
 
-/// Parent of every first block: what must agree before two prompts may share KV at all.
+/// Parent of every first block, from all that must agree before two prompts may share KV at all.
 /// @param model       `model::fingerprint()`.
 /// @param cache_salt  tenant's own; different salts never share. Empty: shared by all that give none.
 hash128 root_key(hash128 model, const kv_layout& layout, std::string_view cache_salt = {});
 
-/// The identity of a model whose weights an adapter changes, as `root_key` takes it.
+/// The identity of a model with weights changed by an adapter, as `root_key` takes it.
 /// @param adapter  zero: none, and the model's own identity stays.
 hash128 adapted_root(hash128 model, hash128 adapter);
 

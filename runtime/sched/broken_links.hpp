@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// What the nodes say of each other. A link is broken as soon as either end misses the other: one that works
+/// The nodes' reports on each other. A link is broken as soon as either end misses the other: one that works
 /// in one direction is of no use to a request, which needs answers.
 class broken_links {
  public:

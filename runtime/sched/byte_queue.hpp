@@ -1,5 +1,5 @@
 #pragma once
-// What one end of a node's link has promised to move, and when.
+// The bytes that one end of a node's link has promised to move, and when.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace mooncaf {
 
-/// Bytes by the time at which they may begin to move, moved one after another: what is due later leaves the
-/// link to others until then.
+/// Bytes by the time at which they may begin to move, moved one after another: bytes due later leave the link
+/// to others until then.
 ///
 ///   due     now ──┬─100─┬──0──┬─300─┬─ 20     hundredths of a second
 ///   waiting    0     60    20    280   260    after each, at 40 a part
@@ -24,7 +24,7 @@ class byte_queue {
     if (number_of(due) <= number_of(now_)) left_ += bytes;
     else due_.at(number_of(due)) += bytes;
   }
-  /// Takes back what was added and is not due yet; what is due passes by itself. @returns what was taken
+  /// Takes back bytes that were added and are not due yet; due ones pass by themselves. @returns bytes taken
   /// back.
   double remove(time_point due, double bytes, time_point now) {
     auto* at = number_of(due) > number_of(now) ? due_.find(number_of(due)) : nullptr;
@@ -33,7 +33,7 @@ class byte_queue {
     if (*at < 1) due_.erase(number_of(due));
     return bytes;
   }
-  /// How long what may begin at `when` waits for what is due before. @cost  a step per bucket until then.
+  /// How long bytes due at `when` wait for earlier ones. @cost  a step per bucket until then.
   duration wait(time_point when, double bytes_per_s) const noexcept {
     auto at = now_;
     double left = left_;

@@ -39,7 +39,7 @@ std::vector<request_id> cluster_state::remove_node(node_id id) {
   std::vector<request_id> lost;
   const auto i = nodes_.find(id);
   if (i == nodes_.end()) return lost;
-  std::vector<worker_id> gone;  // in the order of ids: what follows must not depend on a hash table's
+  std::vector<worker_id> gone;  // in the order of ids: later steps must not depend on a hash table's
   for (const auto& [worker, s] : seats_) {
     const auto& desc = s.role == worker_role::prefill ? prefill_.desc(s.slot) : decode_.desc(s.slot);
     if (desc.node == id) gone.push_back(worker);

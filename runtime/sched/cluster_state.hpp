@@ -1,5 +1,5 @@
 #pragma once
-// The cluster as the conductor knows it: nodes, instances, and what every placed request is charged for.
+// The cluster as the conductor knows it: nodes, instances, and the charges of every placed request.
 
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ struct instance_view {
   node_id node;
   worker_role role = worker_role::prefill;
   instance_state state = instance_state::live;
-  std::uint32_t charged = 0;  ///< requests placed there whose prefill (decode) has not ended
+  std::uint32_t charged = 0;  ///< requests placed there, prefill (decode) not ended
   duration queue{};           ///< prefill: predicted
   duration step{};            ///< decode: predicted
 };
@@ -52,7 +52,7 @@ class cluster_state {
   }
   /// The node's blocks are known under another number from now on.
   void renumber(node_id id, node_index index);
-  /// @returns requests that are released now: those placed on its instances, and those of its own clients.
+  /// @returns requests that are released now: placed on its instances, or sent by its own clients.
   std::vector<request_id> remove_node(node_id id);
   /// The conductor was away for so long and heard no node: none counts as the more silent for it.
   void excuse(duration away, time_point now);
@@ -90,13 +90,13 @@ class cluster_state {
   void charge(request_id id, const placed& p, time_point now);
   /// @returns false if nothing is charged under this id, or it is past this.
   bool prefill_started(request_id id);
-  /// Its prefill ended. @returns what it was charged for, if it was still in prefill.
+  /// Its prefill ended. @returns its charges, if it was still in prefill.
   std::optional<placed> first_token(request_id id, time_point now);
   /// It ended as `how`, a terminal state; all that is still charged is given back.
   /// @param tokens  of its answer, if it finished; 0: not known.
   /// @returns false if nothing is charged under this id: a second word about its end changes nothing.
   bool release(request_id id, request_state how, time_point now, std::uint32_t tokens = 0);
-  /// What a request is charged for; null if nothing.
+  /// The charges of a request; null if none.
   const placed* charged(request_id id) const;
   /// Requests charged before `when`.
   std::vector<request_id> charged_before(time_point when) const;
@@ -134,7 +134,7 @@ class cluster_state {
   std::vector<request_id> charged_to(const seat& s) const;
   std::vector<request_id> charged_by(node_id gateway) const;
   void unseat(const seat& s);
-  /// Decode instances whose memory holds this prompt while it is computed for another node.
+  /// Decode instances that hold this prompt in memory while it is computed for another node.
   template <class Visit>
   void for_each_host(const placed& p, Visit&& visit) const;
 

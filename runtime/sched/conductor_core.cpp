@@ -17,8 +17,8 @@ constexpr std::size_t sweep_per_expiry = 1 << 20;
 /// answered.
 constexpr std::uint64_t worth_sharing = 4 * MiB;
 
-// What a prefill instance has in store under admission `queue`: enough to fill its steps until the next word
-// from it. A prompt that takes longer has one more behind it.
+// The work that a prefill instance has in store under admission `queue` fills its steps until its next
+// report. A prompt that takes longer has one more behind it.
 constexpr duration prefill_store = std::chrono::seconds(1);
 constexpr std::uint32_t prompts_in_store = 2;
 
@@ -293,8 +293,8 @@ instance_slot conductor_core::decode_beside(instance_slot prefill) const {
   return *std::ranges::min_element(here, {}, [&](instance_slot slot) { return decode.charged(slot); });
 }
 
-/// One node for both: the one that would be done the soonest with what it has, decoding included. Nodes that
-/// do only one of both, that the gateway does not reach or (while there are others) that failed the request
+/// One node for both: the one that would be done the soonest with its work, decoding included. Nodes that do
+/// only one of both, that the gateway does not reach or (while there are others) that failed the request
 /// before do not count.
 conductor_core::pair_choice conductor_core::choose_coupled(const schedule_request& request, time_point now) {
   auto& prefill = cluster_.prefill();
@@ -404,7 +404,7 @@ placement conductor_core::commit(const placement_candidate& c) {
   return out;
 }
 
-/// Nodes that can send a part of what `p` fetches to `to`, while its source sends the rest.
+/// Nodes that can send `to` a part of the blocks that `p` fetches, while its source sends the rest.
 std::vector<prefix_holder> conductor_core::holders_beside(const prefill_choice& p, node_id to,
                                                           time_point now) const {
   const auto fetched = p.source_blocks - p.local_blocks;

@@ -1,6 +1,6 @@
 #pragma once
-// The conductor's mind: instances, their load, the prefix index, and the placement of requests. What the
-// conductor actor and a simulator both call, with time as an argument.
+// The conductor's mind: instances, their load, the prefix index, and the placement of requests. The conductor
+// actor and a simulator both call it, with time as an argument.
 //
 //   schedule ──► charged to prefill and decode at once
 //      first_token ──► prefill charge released      finished / failed / node lost ──► all charges released,
@@ -49,7 +49,7 @@ struct cluster_room {
   bool both() const noexcept { return prefill && decode; }
 };
 
-/// What `conductor_core::expire` found.
+/// The nodes and requests that `conductor_core::expire` dropped.
 struct expiry {
   std::vector<node_id> nodes;        ///< silent for too long: removed
   std::vector<request_id> requests;  ///< released: their instance left, or their end was never told
@@ -64,28 +64,28 @@ class conductor_core {
   conductor_core(conductor_core&&) = default;
   virtual ~conductor_core() = default;
 
-  // What is virtual changes the core, and its answers follow from the calls before and the arguments alone:
-  // no clock, no address, no order of a hash table. `recorded_core` writes them down (runtime/sched/journal).
+  // Virtual calls change the core, and their answers follow from the calls before and the arguments alone: no
+  // clock, no address, no order of a hash table. `recorded_core` writes them down (runtime/sched/journal).
 
   // ---- instances ----
   /// @error `ec::out_of_space` beyond `prefix_index::max_nodes` nodes.
   virtual result<void> add_node(node_id node, time_point now = {});
   /// @error `ec::not_found` if its node has not been added, `ec::already_exists` if its id is in use.
   virtual result<void> add_instance(const instance_desc& desc);
-  /// Removes a node, its instances, its blocks, the charges on them, and those of its own clients.
+  /// Removes a node, its instances, its blocks, the charges on them, and the charges of its own clients.
   /// @returns the requests that were charged.
   virtual std::vector<request_id> remove_node(node_id node);
   /// Removes one instance and the charges on it. @returns requests that were placed there.
   virtual std::vector<request_id> remove_instance(worker_id worker);
-  /// E.g. `draining`: it gets no new requests and finishes those it has. @error `ec::not_found`.
+  /// E.g. `draining`: it gets no new requests and finishes the ones it has. @error `ec::not_found`.
   virtual result<void> set_state(worker_id worker, instance_state state);
-  /// What a worker says about itself; unknown workers are ignored. Without a time only the estimates are
+  /// A worker's report about itself; unknown workers are ignored. Without a time only the estimates are
   /// refined.
   virtual void report(worker_id worker, const instance_load& load, time_point now = {});
   /// A sign of life of a node.
   virtual void heartbeat(node_id node, time_point now);
   /// To be called several times per `heartbeat_limit`: drops silent nodes and forgotten requests, cleans the
-  /// index. Whoever calls it late was away and heard nobody: that time counts against no node.
+  /// index. A late caller was away and heard no node: that time counts against none.
   virtual expiry expire(time_point now);
   /// The node cannot reach these others at present, and no more than these; nothing is placed across such a
   /// link.
@@ -96,14 +96,14 @@ class conductor_core {
   /// … several of them, which come as fast as memory allows.
   virtual void blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier);
   virtual void blocks_gone(node_id node, std::span<const block_key> keys);
-  /// Brings near what placing a prompt of these blocks will look up.
+  /// Brings the entries near that placing a prompt of these blocks will look up.
   void prefetch(std::span<const block_key> keys) const noexcept {
     for (const auto& k : keys) index_.prefetch(k);
   }
   virtual void block_gone(node_id node, const block_key& key);
-  /// Forgets what a node holds; its snapshot follows.
+  /// Forgets the blocks of a node; its snapshot follows.
   virtual void forget_blocks(node_id node);
-  /// Those of the node's blocks, in their order, that another node keeps (`prefix_index::kept_elsewhere`).
+  /// The node's blocks, in their order, that another node keeps (`prefix_index::kept_elsewhere`).
   /// @param keys  in pairs: of a block, and of the one before it that draws its lot (`copy_survey`).
   std::vector<block_key> kept_elsewhere(node_id node, std::span<const block_key> keys) const;
   // ---- hot blocks ----
@@ -124,15 +124,14 @@ class conductor_core {
   /// admission `queue` a request that there is no room for is turned away with `reject_stage::queue`: call
   /// this through an `admission_queue`.
   virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
-  /// Whether the next request would start soon. A request that is placed later is placed by what is cached
-  /// and free then, and holds no memory meanwhile. Without instances there is room: no request waits for
-  /// those.
+  /// Whether the next request would start soon. A request that is placed later is placed by the caches and
+  /// loads of then, and holds no memory meanwhile. Without instances there is room: no request waits for one.
   cluster_room room_at(time_point now) const;
   virtual void prefill_started(request_id id, time_point now);
   /// The prompt is computed: prefill's charge ends, decode's becomes real. `compute` refines the estimate.
   virtual void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
                            duration compute, time_point now);
-  // Terminal: whatever is still charged is released, once; ids that are not charged are ignored.
+  // Terminal: all charges left are released, once; ids that are not charged are ignored.
   /// @param output_tokens  of the answer; 0: not known. What is learned from it serves later predictions.
   virtual void finished(request_id id, time_point now, std::uint32_t output_tokens = 0) {
     end(id, request_state::finished, now, output_tokens);
@@ -149,7 +148,7 @@ class conductor_core {
   const cluster_state& cluster() const noexcept { return cluster_; }
   const transfer_board& transfers() const noexcept { return transfers_; }
   /// How long after the first token the last KV of a prompt that `from` computes would be at decode instance
-  /// `to`, with what both ends' links are to move before it.
+  /// `to`, behind the bytes that both ends' links are to move before it.
   duration hand_over_wait(const schedule_request& request, const prefill_choice& from, instance_slot to,
                           time_point now) const;
   const broken_links& broken() const noexcept { return broken_; }

@@ -1,5 +1,5 @@
 #pragma once
-// What a conductor is told before anything else.
+// A conductor's settings, fixed from its start.
 
 #include <cstdint>
 
@@ -25,12 +25,12 @@ struct conductor_options {
   std::uint32_t block_tokens = 64;
   std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
   std::uint64_t seed = defaults::scheduler::seed;
-  duration demand_memory = std::chrono::minutes(1);  ///< over how long what is asked for is averaged; > 0
+  duration demand_memory = std::chrono::minutes(1);             ///< over how long demand is averaged; > 0
   double hot_copy_share = defaults::scheduler::hot_copy_share;  ///< of a node's memory that copies of hot
                                                                 ///< blocks may take; 0: none are made
   transfer_model transfer{};                                    ///< between nodes, to begin with
   duration heartbeat_limit = std::chrono::seconds(15);          ///< a node silent for longer is lost
-  duration charge_limit = std::chrono::hours(1);  ///< a request whose end is not told is released after this
+  duration charge_limit = std::chrono::hours(1);  ///< a request without a reported end is released after this
 };
 
 }  // namespace mooncaf

@@ -29,8 +29,8 @@ struct decode_entry {
   time_point deadline = time_point::max();  ///< of its next token; the earliest goes first within a class
 };
 
-/// The running batch and those that wait to join it. A request that runs stays until it ends: nothing is
-/// swapped out, others wait. One that does not fit the memory left holds back those behind it, so that long
+/// The running batch and the requests that wait to join it. A request that runs stays until it ends: nothing
+/// is swapped out, others wait. One that does not fit the memory left holds back all behind it, so that long
 /// ones do not starve; one that could never fit is refused by `push`.
 /// @thread  Owned by one worker; not synchronised.
 class decode_batch {
@@ -39,7 +39,7 @@ class decode_batch {
 
   /// @returns false if the id is here already, or its context at its longest exceeds `max_context_tokens`.
   bool push(const decode_entry& entry);
-  /// Moves waiting requests into free places, most urgent first. @returns those that moved.
+  /// Moves waiting requests into free places, most urgent first. @returns the ones moved.
   std::vector<request_id> admit(time_point now);
   /// It ended, or its owner withdrew it. Unknown ids are ignored.
   void cancel(request_id id);

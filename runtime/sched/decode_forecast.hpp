@@ -9,8 +9,7 @@
 namespace mooncaf {
 
 /// Requests by the time at which their prefill ends, so that the load of the decode pool at a later time is a
-/// sum: those whose prefill will have ended by then, less those that will have decoded for `span` (t_d)
-/// since.
+/// sum: requests out of prefill by then, less the ones that will have decoded for `span` (t_d) since.
 ///
 ///   prefill ends:   ···|··1·|·2··|··1·|····|·3··|···     buckets of span / 32
 ///                        └──── (T - span, T] ───┘  ──► 7 requests decode at T

@@ -1,5 +1,5 @@
 #pragma once
-// The decode instances: what each will run, and where a step will be the shortest.
+// The decode instances: the requests each will run, and where a step will be the shortest.
 
 #include <cstdint>
 #include <span>
@@ -15,30 +15,30 @@ namespace mooncaf {
 struct decode_choice {
   instance_slot slot = no_slot;
   duration tbt{};          ///< predicted step with this request in its batch
-  duration tbt_running{};  ///< … without the requests whose prefill is not over yet
+  duration tbt_running{};  ///< … without the requests still in prefill
   bool saturated = false;  ///< its batch is full and as many requests wait already
 };
 
-/// A decode instance's load is what is charged to it: requests placed there and not finished, whether their
-/// KV has arrived or not, and their context, corrected by what the instance reports of its batch.
+/// A decode instance's load is the requests placed there and not finished, whether their KV has arrived or
+/// not, and their context, corrected by the instance's reports of its batch.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_pool {
  public:
-  /// @param span  how long a request is taken to decode: what a request pays that waits for a place in a full
-  /// batch.
+  /// @param span  how long a request is taken to decode: one that waits for a place in a full batch pays as
+  /// much.
   explicit decode_pool(duration span) : span_(span) {}
 
   instance_slot add(const instance_desc& desc);
   void remove(instance_slot slot);
   void set_state(instance_slot slot, instance_state state);
 
-  /// What a request takes of an instance, in tokens.
+  /// Tokens of an instance that a request takes.
   struct needs {
     std::uint64_t context = 0;
     std::uint64_t memory = 0;  ///< context, and the room that its answer is taken to need
   };
   void charge(instance_slot slot, const needs& n);
-  /// The charged request's prefill is over: from now on it is part of what the instance reports.
+  /// The charged request's prefill is over: from now on it is part of the instance's reports.
   void arrived(instance_slot slot, const needs& n);
   void release(instance_slot slot, const needs& n, bool had_arrived);
   /// Memory of the node that something other than decoding takes (prompts computed there for elsewhere).
@@ -46,20 +46,20 @@ class decode_pool {
   void vacate(instance_slot slot, std::uint64_t tokens);
   void report(instance_slot slot, const instance_load& load);
 
-  /// The live instance on which this request's steps are predicted to be the shortest, those that are full
-  /// counting the wait for a place; of equals the lowest slot. `no_slot` if none is live.
-  /// @param avoid  taken only if no other is live. @param barred  nodes whose instances are never taken.
+  /// The live instance on which this request's steps are predicted to be the shortest, full ones counting the
+  /// wait for a place; of equals the lowest slot. `no_slot` if none is live.
+  /// @param avoid  taken only if no other is live. @param barred  nodes of instances that are never taken.
   /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1 (SelectDecodingInstance).
   decode_choice select(std::uint64_t prompt_tokens, std::span<const worker_id> avoid = {},
                        std::span<const node_id> barred = {}) const;
-  /// What `select` compares: the predicted step, longer where the batch or the memory is full.
+  /// The key of `select`: the predicted step, longer where the batch or the memory is full.
   duration cost(instance_slot slot, std::uint64_t prompt_tokens) const;
   /// Predicted step with one more request of `prompt_tokens`; with zero requests more if `extra` is false.
   duration step(instance_slot slot, std::uint64_t prompt_tokens, bool extra = true) const;
   /// Mean predicted step of the pool if `requests` with `context_tokens` in all were spread evenly over it.
   duration mean_step(std::uint64_t requests, std::uint64_t context_tokens) const;
 
-  /// Tokens of its memory that all requests charged to it will take, those in prefill included.
+  /// Tokens of its memory that all requests charged to it will take, ones in prefill included.
   std::uint64_t reserved(instance_slot slot) const noexcept {
     return all_[slot].reserved + all_[slot].occupied;
   }
@@ -67,12 +67,12 @@ class decode_pool {
   std::uint64_t occupied(instance_slot slot) const noexcept { return all_[slot].occupied; }
   /// … of the requests that decode there now.
   std::uint64_t reserved_running(instance_slot slot) const noexcept { return all_[slot].arrived_memory; }
-  /// The live instance with the most memory that is not charged to any request; `no_slot` if there is none
-  /// whose memory is known. @cost  a look at every live instance.
+  /// The live instance with the most memory that is not charged to any request; `no_slot` if no instance's
+  /// memory is known. @cost  a look at every live instance.
   instance_slot roomiest(std::span<const worker_id> avoid = {}) const;
   /// Memory of the largest live instance; 0 if one of them has no known limit.
   std::uint64_t largest_memory() const noexcept { return largest_; }
-  /// What choosing this instance means, as `select` says it.
+  /// This instance as `select` would return it.
   decode_choice choice(instance_slot slot, std::uint64_t prompt_tokens) const;
 
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
@@ -87,10 +87,10 @@ class decode_pool {
     std::uint32_t charged = 0;
     std::uint32_t arrived = 0;
     std::uint64_t context = 0;          // of all charged, as placed
-    std::uint64_t arrived_context = 0;  // of those that arrived
+    std::uint64_t arrived_context = 0;  // of the arrived ones
     std::uint64_t grown = 0;            // generated since, as last reported
     std::uint64_t reserved = 0;         // memory that all charged will take
-    std::uint64_t arrived_memory = 0;   // … of those that arrived
+    std::uint64_t arrived_memory = 0;   // … of the arrived ones
     std::uint64_t occupied = 0;         // memory taken by other uses than decoding
     instance_load latest;
     bool used = false;

@@ -13,7 +13,7 @@ constexpr double fading = 0.999;  // share that earlier observations keep with e
 
 }  // namespace
 
-/// Bucket b counts what lasted from edges()[b] to edges()[b + 1] seconds.
+/// Bucket b counts decode times from edges()[b] to edges()[b + 1] seconds.
 const std::array<double, decode_times::buckets + 1>& decode_times::edges() noexcept {
   static const auto table = [] {
     std::array<double, buckets + 1> t{};

@@ -1,5 +1,5 @@
 #pragma once
-// How long requests decode, learnt from those that ended, and what follows for those that have not.
+// How long requests decode: learnt from ended ones, and foreseen for the others.
 
 #include <array>
 #include <cmath>
@@ -14,8 +14,8 @@
 
 namespace mooncaf {
 
-/// Distribution of decode times and answer lengths by class, from what has been seen: older observations
-/// fade. All that a scheduler can know of an answer before it is there.
+/// Distribution of observed decode times and answer lengths by class: older observations fade. All that a
+/// scheduler can know of an answer before it is there.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_times {
  public:
@@ -23,9 +23,9 @@ class decode_times {
 
   /// A request of this class decoded for so long and ended. @param tokens  of its answer; 0: not known.
   void observe(std::size_t c, duration took, std::uint32_t tokens = 0) noexcept;
-  /// Of those that have decoded for `elapsed`, the share that will still do so `later`. Until enough has been
-  /// seen of a class it is taken for the mean of all; until enough has been seen of any, all are taken to
-  /// last `otherwise`.
+  /// Of requests that have decoded for `elapsed`, the share that will still do so `later`. Until enough has
+  /// been seen of a class it is taken for the mean of all; until enough has been seen of any, all are taken
+  /// to last `otherwise`.
   double still_there(std::size_t c, duration elapsed, duration later, duration otherwise) const noexcept;
   /// Mean decode time in seconds, by the same rule.
   double mean_seconds(std::size_t c, duration otherwise) const noexcept;

@@ -71,9 +71,9 @@ void online_correction::observe(double predicted_seconds, double measured_second
   if (!(predicted_seconds > 0) || !(measured_seconds > 0) || !std::isfinite(measured_seconds)) return;
   constexpr double slow_fading = 0.98, fast_fading = 0.6, off = 1.5, most = 100;
   constexpr int in_a_row = 4;
-  // A pass from before the correction moved counts as what the calibration said of it. The calibration itself
-  // weighs as much as a few passes of this length, so that the first ones do not decide alone; and one pass
-  // counts as no more than four times what was expected of it, whatever happened to the machine meanwhile.
+  // A pass from before the correction moved counts at its calibrated time. The calibration itself weighs as
+  // much as a few passes of this length, so that the first ones do not decide alone; and one pass counts as
+  // no more than four times its expected time, whatever happened to the machine meanwhile.
   const double calibrated = predicted_seconds / factor_;
   if (slow_.calibrated == 0) slow_ = {16 * calibrated * factor_, 16 * calibrated};
   const double ratio = measured_seconds / predicted_seconds;

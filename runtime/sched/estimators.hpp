@@ -1,6 +1,6 @@
 #pragma once
 // How long things take: prefill passes, decode steps, transfers. Fitted from a calibration run, refined by
-// what is measured while serving.
+// measurements while serving.
 
 #include <algorithm>
 #include <array>
@@ -29,8 +29,8 @@ inline std::vector<timing_point> as_timing_points(std::span<const std::array<std
 }
 
 /// Least squares over three features with no negative weight: t = w0·x0 + w1·x1 + w2·x2. Relative errors
-/// count, since a short pass is as important as a long one. Features whose weight would be negative are left
-/// out: more work never takes less time.
+/// count, since a short pass is as important as a long one. Features that would get a negative weight are
+/// left out: more work never takes less time.
 std::array<double, 3> fit_nonnegative(std::span<const std::array<double, 3>> features,
                                       std::span<const double> seconds);
 
@@ -106,8 +106,8 @@ class decode_model {
   duration corrected(double part) const noexcept {
     return bounded_duration(correction_.factor() * (weights_[0] + part));
   }
-  /// What `batch` sequences of `context_tokens` add to the constant of a step, uncorrected, in seconds. Its
-  /// order among instances of one class does not change while the correction moves.
+  /// The part of a step beyond its constant: `batch` sequences of `context_tokens`, uncorrected, in seconds.
+  /// Its order among instances of one class does not change while the correction moves.
   double part_of(double batch, double context_tokens) const noexcept {
     return weights_[1] * batch + weights_[2] * context_tokens;
   }
@@ -120,14 +120,14 @@ class decode_model {
   online_correction correction_;
 };
 
-/// Time to bring bytes from a node: what it sends already goes first, then latency, then bytes over
-/// bandwidth; blocks on SSD come no faster than its disk reads.
+/// Time to bring bytes from a node: its earlier transfers go first, then latency, then bytes over bandwidth;
+/// blocks on SSD come no faster than its disk reads.
 struct transfer_model {
   double bytes_per_s = 1.5e9;
   duration latency = std::chrono::milliseconds(1);
   double ssd_bytes_per_s = 1e9;
 
-  /// @param wait  until the sender has sent what it already promised.
+  /// @param wait  until the sender has sent the bytes promised earlier.
   duration estimate(std::uint64_t bytes, duration wait = {}, bool from_ssd = false) const noexcept {
     const double rate = from_ssd ? std::min(bytes_per_s, ssd_bytes_per_s) : bytes_per_s;
     return wait + latency + bounded_duration(static_cast<double>(bytes) / rate);

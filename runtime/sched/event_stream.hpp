@@ -1,11 +1,11 @@
 #pragma once
-// Numbers on what a shard announces, so that a lost announcement is noticed.
+// Numbers on a shard's announcements, so that a lost one is noticed.
 
 #include <cstdint>
 
 namespace mooncaf {
 
-/// What to do with a batch of block events.
+/// The treatment of a batch of block events.
 enum class stream_verdict : std::uint8_t {
   apply,    ///< next in order: apply all its events
   replace,  ///< begin of a snapshot: forget the node's blocks, then apply

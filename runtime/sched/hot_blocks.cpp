@@ -13,7 +13,7 @@ constexpr auto on_the_way = std::chrono::seconds(10);
 /// Blocks that many prompts share stand at the front: a system prompt of 8,192 tokens at 64 a block.
 constexpr std::size_t most_in_one = 128;
 
-/// What is left of a heat after this time.
+/// The share of a heat that is left after this time.
 double kept_share(duration age) { return std::exp2(-to_seconds(std::max(age, duration{})) / half_life); }
 
 }  // namespace

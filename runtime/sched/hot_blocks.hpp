@@ -23,7 +23,7 @@ struct hot_options {
   std::size_t most_tracked = 1 << 16;
 };
 
-/// A node that computes prompts, and so profits from what it holds.
+/// A node that computes prompts, and so profits from the blocks it holds.
 struct hot_node {
   node_id id;
   duration queue{};               ///< until it could begin with something new
@@ -39,9 +39,9 @@ struct hot_copy {
 
 /// Heat of a block: its uses, fading to a half within 30 s. Where a block has more heat than its holders are
 /// worth, one more is made, on the node with the shortest queue and room in its budget: one per chain and
-/// plan, so that the next plan sees what the last one did. A copy is a block like any other: it is found by
-/// the next request, and goes with the others when it has not been used for longest, which ends its place in
-/// the budget.
+/// plan, so that the next plan sees the effect of the last one. A copy is a block like any other: it is found
+/// by the next request, and goes with the others when it has not been used for longest, which ends its place
+/// in the budget.
 /// @thread  Owned by the conductor; not synchronised.
 /// @cost `used`: a lookup per block, of the first 128; `plan`: the blocks that were hot lately, not all that
 /// are tracked.

@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// What an instance may be given.
+/// The work that an instance may be given.
 ///
 ///   joining ──► live ◄──► draining         any ──► lost: its node left, or it was removed
 ///   (nothing)   (new requests)  (finishes what it has)
@@ -31,7 +31,7 @@ struct instance_desc {
   instance_state state = instance_state::live;
 };
 
-/// A decode step that was timed, and what it computed.
+/// A decode step that was timed, and its work.
 struct timed_step {
   std::uint64_t number = 0;  ///< of its instance's steps, from 1; 0: there was none
   std::uint32_t batch = 0;
@@ -39,7 +39,7 @@ struct timed_step {
   duration took{};
 };
 
-/// What a worker reports about itself now and then.
+/// A worker's report about itself, sent now and then.
 struct instance_load {
   std::uint32_t running = 0;
   std::uint32_t waiting = 0;

@@ -22,7 +22,7 @@ class running_quantile {
   double share_, step_, value_;
 };
 
-/// The wait before the own computation: what a share of the requests stays below, as a multiple of the
+/// The wait before the own computation that a share of the requests stays below, as a multiple of the
 /// prediction.
 /// @thread  Owned by the conductor; not synchronised.
 class ttft_margin {
@@ -41,8 +41,8 @@ class ttft_margin {
 };
 
 /// Time between tokens: how much longer steps are at the end of a request than was predicted when it was
-/// admitted: others joined, contexts grew, machines are uneven. What a share of the requests stays below, as
-/// a multiple of the prediction.
+/// admitted: others joined, contexts grew, machines are uneven. The factor is the multiple of the prediction
+/// that a share of the requests stays below.
 /// @thread  Owned by the conductor; not synchronised.
 class tbt_margin {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// What a node knows of its links: the price of every path to every peer, and what is under way on it.
+// A node's knowledge of its links: the price of every path to every peer, and the bytes under way on it.
 
 #include <cstdint>
 #include <map>
@@ -22,8 +22,8 @@ struct link_view {
 };
 
 /// Every transfer of this node is entered when it begins and when it ends. Transfers to one peer share its
-/// link: one that begins behind others is expected to wait for their bytes, and what it took is held against
-/// all of these bytes together.
+/// link: one that begins behind others is expected to wait for their bytes, and its time is held against all
+/// of these bytes together.
 /// @thread  Safe: fetches, hand-overs and workers that weigh a fetch use it from threads of their own.
 class link_book {
  public:

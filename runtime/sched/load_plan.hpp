@@ -9,8 +9,7 @@
 
 namespace mooncaf {
 
-/// What is known of a prompt's prefix when its worker looks at it. Blocks are leading ones; the last token is
-/// always computed.
+/// A prompt's prefix as its worker finds it. Blocks are leading ones; the last token is always computed.
 struct load_question {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t block_tokens = 1;
@@ -27,15 +26,15 @@ struct load_question {
 
 struct load_plan {
   std::uint32_t from_disk = 0;    ///< blocks behind `dram_blocks` to read
-  std::uint32_t from_remote = 0;  ///< blocks behind those to fetch
+  std::uint32_t from_remote = 0;  ///< blocks behind the disk's to fetch
   duration worth{};               ///< computing all that is not here: a fetch must not take longer
   duration cost{};                ///< loading and computing
 };
 
 /// The cheapest of: compute everything that is neither on the device nor in memory, read the disk's blocks,
-/// fetch the other node's, or both. What comes in layer by layer while the rest is computed costs as much as
-/// the longer of the two, and one run of layers of the other: fetched blocks, of so many layers that one is
-/// nothing, and those from disk if nothing is fetched; else the disk's are complete before anything begins.
+/// fetch the other node's, or both. Blocks that come in layer by layer while the rest is computed cost as
+/// much as the longer of the two, and one run of layers of the other: fetched blocks, of so many layers that
+/// one is nothing, and the disk's if nothing is fetched; else the disk's are complete before anything begins.
 /// @source  Mooncake, FAST '25, section 4.1: a prefix is fetched where that beats computing it.
 load_plan plan_load(const load_question& q, const prefill_model& computing);
 

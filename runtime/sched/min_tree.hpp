@@ -51,8 +51,8 @@ class min_tree {
     }
   }
 
-  /// Position of the smallest key among those that `wanted(position)`; keys below `floor` count as `floor`;
-  /// of equal ones the lowest position; `npos` if there is none. Only keys below `limit` count.
+  /// Position of the smallest key with `wanted(position)`; keys below `floor` count as `floor`; of equal ones
+  /// the lowest position; `npos` if there is none. Only keys below `limit` count.
   /// @cost about log2(size) when a fair share of the positions is wanted, at worst 2 x size.
   template <class Wanted>
   std::size_t best(key floor, Wanted&& wanted, key limit = absent) const {

@@ -44,7 +44,7 @@ struct fenced {
 };
 }  // namespace peer_action
 
-/// What is to be done, in order.
+/// Actions that the messenger has to take, in order.
 using peer_actions =
     std::vector<std::variant<peer_action::admit, peer_action::part, peer_action::remove, peer_action::close,
                              peer_action::close_later, peer_action::fenced>>;
@@ -54,7 +54,7 @@ using peer_actions =
 /// @thread  Owned by the messenger; not synchronised.
 class peer_fence {
  public:
-  /// What is to be done after the calls so far; each action is given once.
+  /// Actions to take after the calls so far; each is given once.
   peer_actions take_actions() { return std::exchange(actions_, {}); }
 
   /// The peer can be reached from now on.

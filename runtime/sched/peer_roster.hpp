@@ -20,13 +20,13 @@ namespace mooncaf {
 ///   member ────┴──┴──────────────────┘        lost (the link broke, or the peer was fenced)
 ///              └──answers──► connected ─────────────────────────────────────────────► called again
 ///
-/// Of two members one calls first, as two calls that cross are two links, which CAF cannot tell apart: who
-/// has just joined calls all others; after a loss it is the one with the smaller id.
+/// Of two members one calls first, as two calls that cross are two links, which CAF cannot tell apart: a
+/// member that has just joined calls all others; after a loss the one with the smaller id calls.
 ///
 /// A **meeting** is the time from one loss to the next, numbered by each side for itself, ever higher, and
 /// told in the greeting: a peer that greets us with a higher number than before had lost us, whether we
 /// noticed or not. The answer to such a greeting has a new number, too: a caller that meant another node,
-/// which lived at our address before, had not lost us, and learns that we have dropped what it had here.
+/// which lived at our address before, had not lost us, and learns that we have dropped its state here.
 /// @thread  not synchronised
 class peer_roster {
  public:
@@ -34,9 +34,9 @@ class peer_roster {
   peer_roster(node_id self, std::uint64_t seed) : self_(self), seed_(seed) {}
 
   /// These are the members, besides this node.
-  /// @param joined  this node has just joined: it calls them all, now. Otherwise those that are new call us.
+  /// @param joined  this node has just joined: it calls them all, now. Otherwise new ones call us.
   void set_members(std::span<const node_id> members, bool joined, time_point now);
-  /// Greeted, by us or by them. @param meeting  what we called it, if not what `meeting_with` says.
+  /// Greeted, by us or by them. @param meeting  our number of it, if not that of `meeting_with`.
   void met(node_id peer, std::uint64_t meeting = 0);
   /// The link to it broke here, or it was fenced.
   void lost(node_id peer, time_point now);

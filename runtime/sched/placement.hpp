@@ -1,5 +1,5 @@
 #pragma once
-// What the conductor is asked, and what it answers: where a request runs and what it reuses, or why it may
+// A question to the conductor, and its answer: where a request runs and which blocks it reuses, or why it may
 // not.
 
 #include <cstdint>
@@ -52,12 +52,12 @@ struct placement {
   node_id source;                   ///< node to fetch a longer prefix from; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
   storage_tier source_tier = storage_tier::dram;
-  /// Other nodes that have at least half of what is fetched, the least busy first: it comes from all of
-  /// them at once. The decision counts on the source alone.
+  /// Other nodes that have at least half of the fetched blocks, the least busy first: all of them send at
+  /// once. The decision counts on the source alone.
   std::vector<prefix_holder> beside;
   duration predicted_ttft{};  ///< since arrival
   duration predicted_tbt{};
-  bool replicate = false;  ///< keep what is fetched: a hot prefix gets a further holder
+  bool replicate = false;  ///< keep the fetched blocks: a hot prefix gets a further holder
 };
 
 /// How far a request came before it was refused. The later, the more was wasted.

@@ -1,5 +1,5 @@
 #pragma once
-// How a prefill instance is chosen: what there is to choose from. `policy.hpp` has a class for each.
+// The ways to choose a prefill instance. `policy.hpp` has a class for each.
 
 #include <cstdint>
 

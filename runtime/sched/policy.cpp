@@ -76,7 +76,7 @@ prefill_costs::priced prefill_costs::price(std::size_t speed, const holder_match
 prefill_choice prefill_costs::on(instance_slot slot, const holder_match& held) const {
   const auto speed = in_.pool.speed_of(slot);
   const auto node = in_.pool.node(slot);
-  // Of a node that was not measured only what it holds in memory matters.
+  // Of a node that was not measured only its blocks in memory matter.
   const bool alike = node == last_node_ || (priced_apart().empty() && held.blocks == held.dram_blocks);
   if (!alike || speed != last_speed_ || held.blocks != last_blocks_ ||
       held.dram_blocks != last_dram_blocks_) {
@@ -172,8 +172,8 @@ class load_balancing_selector final : public prefill_selector {
   policy_options options_;
 };
 
-/// Minimises the predicted TTFT over all instances without visiting them: holders, and nodes whose link with
-/// the source was measured, are weighed one by one, and of the others, which differ only in their queues, the
+/// Minimises the predicted TTFT over all instances without visiting them: holders, and nodes with a measured
+/// link with the source, are weighed one by one, and of the others, which differ only in their queues, the
 /// one with the shortest per speed class.
 class earliest_selector final : public prefill_selector {
  public:
@@ -231,7 +231,7 @@ class earliest_selector final : public prefill_selector {
   policy_options options_;
   node_set matched_;
   node_set apart_;  // nodes with a price of their own
-  node_set free_;   // of a crowd, those that are neither barred nor apart
+  node_set free_;   // of a crowd, the nodes neither barred nor apart
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Where a prompt is computed: Algorithm 1 and what it is compared with.
+// Where a prompt is computed: Algorithm 1 and the policies it is compared with.
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ struct policy_options {
       defaults::scheduler::balancing_threshold;  ///< > 1: a remote prefix this many times longer is worth
                                                  ///< fetching; may be infinite
   std::uint32_t block_tokens = 64;
-  std::uint64_t bytes_per_token = 0;  ///< of KV
+  std::uint64_t bytes_per_token = 0;               ///< of KV
   std::uint64_t seed = defaults::scheduler::seed;  ///< of `random`
 };
 
@@ -35,7 +35,7 @@ struct selection_input {
   bool may_fetch = true;             ///< a longer prefix may be brought from another node
 };
 
-/// A prefill instance, with what it will reuse and how long it will take.
+/// A prefill instance, with the blocks that it will reuse and the time that it will take.
 struct prefill_choice {
   instance_slot slot = no_slot;
   std::uint32_t local_blocks = 0;
@@ -47,8 +47,8 @@ struct prefill_choice {
   duration ttft{};  ///< queue and cost
 };
 
-/// Chooses a prefill instance among those of `pool.live()`, which is not empty, that are not on a barred
-/// node. Derive from it for a policy of your own.
+/// Chooses a prefill instance of `pool.live()`, which is not empty, that is not on a barred node. Derive from
+/// it for a policy of your own.
 class prefill_selector {
  public:
   virtual ~prefill_selector() = default;
@@ -58,17 +58,17 @@ class prefill_selector {
 
 std::unique_ptr<prefill_selector> make_selector(const policy_options& options);
 
-/// What a prompt costs on instances of some speed that hold some of it: the body of Algorithm 1's loop.
+/// The cost of a prompt on instances of some speed that hold some of it: the body of Algorithm 1's loop.
 class prefill_costs {
  public:
   prefill_costs(const policy_options& options, const selection_input& in);
 
-  /// Cost of the prompt on `slot`, whose node holds `held`. A longer prefix on another node is fetched if it
+  /// Cost of the prompt on `slot`, with `held` on its node. A longer prefix on another node is fetched if it
   /// is more than `balancing_threshold` times longer and fetching it takes less time than computing it;
   /// blocks on the own disk are read if reading takes less time than computing.
   /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1.
   prefill_choice on(instance_slot slot, const holder_match& held) const;
-  /// … on an idle instance of this speed, whose link with the source was not measured; `held` is in memory.
+  /// … on an idle instance of this speed, without a measured link with the source; `held` is in memory.
   duration least(std::size_t speed, const holder_match& held) const {
     return price(speed, held, source_link_).cost;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Which new KV blocks nodes of the pool (those that store and do not compute) should copy.
+// Which new KV blocks nodes of the pool (which store and do not compute) should copy.
 
 #include <cstddef>
 #include <functional>

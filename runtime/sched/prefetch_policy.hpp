@@ -13,7 +13,7 @@ namespace mooncaf {
 enum class prefetch_mode : std::uint8_t {
   best_effort,    ///< as soon as there is nothing else to compute: the device never waits
   wait_complete,  ///< never
-  timeout,        ///< after a time that grows with what is loaded
+  timeout,        ///< after a time that grows with the tokens loaded
 };
 
 constexpr auto words_of(prefetch_mode) noexcept {
@@ -22,13 +22,13 @@ constexpr auto words_of(prefetch_mode) noexcept {
       {{best_effort, "best_effort"}, {wait_complete, "wait_complete"}, {timeout, "timeout"}}};
 }
 
-/// Unless given, what server and simulator do.
+/// The values that server and simulator take unless others are given.
 struct prefetch_options {
-  prefetch_mode mode = prefetch_mode::timeout;  ///< bounds what a slow holder can cost a request
+  prefetch_mode mode = prefetch_mode::timeout;  ///< bounds the wait for a slow holder
   /// Timeout: whatever the length. A busy peer's mailbox and disk may take as long.
   duration base = std::chrono::milliseconds(100);
   /// Timeout: … for so many tokens. Slower than that, computing them is faster: 1,024 tokens take 0.1 to 0.6
-  /// s on what this was measured on.
+  /// s on the machines measured.
   duration per_1024_tokens = std::chrono::milliseconds(250);
   std::uint32_t threshold_tokens =
       256;  ///< a shorter run is computed: HiCache's, less is not worth a round trip

@@ -31,7 +31,7 @@ std::uint32_t prefill_batch::chunk_of(const prefill_entry& entry, std::uint32_t 
 
 std::vector<prefill_chunk> prefill_batch::next(time_point now, std::uint32_t budget) {
   std::vector<prefill_chunk> chunks;
-  // A heap, not a sort: a step takes a few of what may be thousands.
+  // A heap, not a sort: a step takes a few of perhaps thousands.
   const auto after = [&](const prefill_entry& a, const prefill_entry& b) { return before(b, a, now); };
   std::ranges::make_heap(waiting_, after);
   auto rest = waiting_.end();

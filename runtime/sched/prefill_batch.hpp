@@ -38,8 +38,8 @@ struct prefill_chunk {
   std::uint32_t tokens = 0;
 };
 
-/// The part of a step's time that counts as computing these tokens of one prompt: what is reported of a
-/// prompt must not contain its neighbours, or the scheduler counts a full step once per prompt in it.
+/// The part of a step's time that counts as computing these tokens of one prompt: the report of a prompt must
+/// not contain its neighbours, or the scheduler counts a full step once per prompt in it.
 constexpr double part_of_step(double seconds, std::uint64_t tokens, std::uint64_t step_tokens) noexcept {
   return seconds * static_cast<double>(tokens) / static_cast<double>(step_tokens);
 }
@@ -59,7 +59,7 @@ class prefill_batch {
   bool push(const prefill_entry& entry);
   /// The chunks of the next step, most urgent first; empty if nothing waits.
   std::vector<prefill_chunk> next(time_point now) { return next(now, options_.max_batch_tokens); }
-  /// … under a smaller budget, e.g. what decode leaves of a step that they share.
+  /// … under a smaller budget, e.g. the rest that decode leaves of a shared step.
   std::vector<prefill_chunk> next(time_point now, std::uint32_t budget_tokens);
   /// All that is left of the most urgent prompt, alone and whole, whatever the budget.
   std::vector<prefill_chunk> next_prompt(time_point now);

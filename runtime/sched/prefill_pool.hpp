@@ -30,12 +30,12 @@ class prefill_pool {
   /// A request of predicted `cost` was placed here. @param urgent  of high priority: it goes before the
   /// others.
   void charge(instance_slot slot, duration cost, time_point now, bool urgent = false);
-  /// One of the charged requests is computed: what remains starts now.
+  /// One of the charged requests is computed: the others start now.
   void completed(instance_slot slot, duration cost, time_point now, bool urgent = false);
   /// One of the charged requests will not be computed.
   void withdrawn(instance_slot slot, duration cost, time_point now, bool urgent = false);
   /// Word from the instance: with k requests unfinished and one under way it cannot be freer than (k-1)/k of
-  /// what it was charged, however late it is.
+  /// its charges, however late it is.
   void heard_of(instance_slot slot, time_point now);
   void observe(instance_slot slot, std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured);
 
@@ -43,7 +43,7 @@ class prefill_pool {
   /// Other work of an instance that counts as queue from now on, e.g. decoding on a coupled one; zero: none.
   /// While any has some, the shortest queue is found by looking at all.
   void set_standing(instance_slot slot, duration work) noexcept;
-  /// What an urgent request waits for: the other urgent ones, and a mean request that is under way.
+  /// The wait of an urgent request: for the other urgent ones, and a mean request that is under way.
   duration urgent_queue(instance_slot slot, time_point now) const noexcept;
   const prefill_model& model(instance_slot slot) const noexcept { return classes_[all_[slot].speed].model; }
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
@@ -60,9 +60,9 @@ class prefill_pool {
   /// The live instance of class `c` with the shortest queue; of equals the lowest slot; `no_slot` if there is
   /// none.
   instance_slot shortest(std::size_t c, time_point now) const;
-  /// … among those on `nodes`, with a queue of at most `most`.
+  /// … on one of `nodes`, with a queue of at most `most`.
   instance_slot shortest_on(std::size_t c, const node_set& nodes, time_point now, duration most) const;
-  /// … among those on other nodes, with a queue of at most `most`.
+  /// … on another node, with a queue of at most `most`.
   instance_slot shortest_off(std::size_t c, const node_set& nodes, time_point now, duration most) const;
 
  private:
@@ -71,7 +71,7 @@ class prefill_pool {
     node_index node = 0;
     std::size_t speed = 0;
     std::int64_t free_at = 0;  // nanoseconds on the caller's clock
-    duration owed{};           // cost of what is charged
+    duration owed{};           // cost of charged requests
     duration urgent{};         // … of it, with high priority
     duration standing{};       // other work
     std::uint32_t pending = 0;

@@ -71,7 +71,7 @@ void prefix_index::erase_at(segment& s, std::size_t at) {
     ++gap;
     const auto& e = s.slots[next];
     if (!e.used()) break;
-    // Move back what may live in the hole: everything whose home does not lie between the hole and itself.
+    // Move back an entry that may live in the hole: its home does not lie between the hole and itself.
     const auto at_home = home(s, e.tag);
     if ((next >= at_home ? next : next + s.size) - at_home < gap) continue;
     s.slots[at] = e;
@@ -411,7 +411,7 @@ void prefix_index::match(std::span<const block_key> keys, prefix_match& out) con
     if (s == nullptr) break;
     if (i == 0) {
       w.begin(*s);
-      // Nodes whose first block is on SSD have none in DRAM.
+      // Nodes with the first block on SSD have none in DRAM.
       if (w.crowded) {
         out.dropped_ = out.crowd_;
         out.dropped_ -= out.crowd_dram_;

@@ -1,5 +1,5 @@
 #pragma once
-// Which nodes hold which KV blocks, cluster-wide: the conductor's soft copy of what the shards announce.
+// Which nodes hold which KV blocks, cluster-wide: the conductor's soft copy of the shards' announcements.
 
 #include <cstdint>
 #include <memory>
@@ -57,13 +57,13 @@ class prefix_index {
   std::size_t holder_count(const block_key& key) const;
 
   /// Whether, of several nodes with this block, another one than `node` is to keep it: one that has it in
-  /// memory before those that have it on SSD, and among equals by a lot that `key.high` draws (the block is
+  /// memory before any that has it on SSD, and among equals by a lot that `key.high` draws (the block is
   /// found by `key.low`), so that exactly one of the holders is told no.
   bool kept_elsewhere(const block_key& key, node_index node) const;
 
-  /// Blocks that this node is said to hold, in any tier: what its shard holds, if no word was lost.
+  /// Blocks that this node is said to hold, in any tier: all that its shard holds, if no word was lost.
   std::uint64_t held_blocks(node_index node) const noexcept { return node < held_.size() ? held_[node] : 0; }
-  /// Blocks indexed; those that only lost nodes held count until they are swept.
+  /// Blocks indexed; blocks that only lost nodes held count until they are swept.
   std::size_t size() const noexcept { return count_; }
   std::size_t memory_bytes() const noexcept;
 
@@ -138,7 +138,7 @@ class prefix_index {
   std::vector<node_index> free_nodes_;
   std::size_t next_node_ = 0;
   node_set dead_;                      // dropped, traces may be left
-  std::vector<node_index> dead_list_;  // those that this sweep gets rid of come first
+  std::vector<node_index> dead_list_;  // nodes that this sweep gets rid of come first
   std::size_t sweeping_ = 0;           // how many of them
   std::size_t sweep_segment_ = 0, sweep_slot_ = 0;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What a request may cost, depending on how much room is left: cheap requests get in when it is scarce.
+// The limit of a request's cost, by how much room is left: cheap requests get in when it is scarce.
 
 #include <algorithm>
 #include <cmath>
@@ -19,19 +19,19 @@ namespace mooncaf {
 ///                  │      ╲▁▁                  load: queue over the SLO, 0 … 1
 ///           c_low  ┤         ▔▔▔▔╲             free: up to here none is priced out
 ///                  └─────┴────────┴─ load
-///                        free     1         … of what is asked for, the share that can be done
+///                        free     1         … of the demand, the share that can be done
 ///
 /// The more is asked for, admitted or not, the earlier prices rise: with little to choose from, a place that
 /// is kept for a cheaper request stays empty; with plenty, it does not.
 ///
-/// The queue settles where what is taken is what the pool can do, below the SLO, which keeps TTFT inside it
-/// even when estimates err: TTFT slack is spent on the requests that need the least of it.
+/// The queue settles where the intake is as much as the pool can do, below the SLO, which keeps TTFT inside
+/// it even when estimates err: TTFT slack is spent on the requests that need the least of it.
 /// @source  The exponential threshold of the online knapsack problem (Zhou, Chakrabarty, Lukose, WINE 2008).
 /// @thread  Owned by the conductor; not synchronised.
 class price_book {
  public:
-  /// @param free    load up to which anything is taken while all that is asked for can be done; below 1.
-  /// @param memory  over how long what is asked for is averaged.
+  /// @param free    load up to which anything is taken while all demand can be met; below 1.
+  /// @param memory  over how long demand is averaged.
   explicit price_book(double free, duration memory) noexcept : free_(free), asked_(memory) {}
 
   /// A request of this cost asked; any unit, always the same.

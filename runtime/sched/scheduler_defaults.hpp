@@ -1,6 +1,6 @@
 #pragma once
-// What scheduling is done with when nothing is given, with unit and reason: the one place for the server, which
-// counts these among its options (config/defaults.hpp), for the conductor's core and for the simulator.
+// Values of scheduling when none are given, with unit and reason: the one place for the server, which counts
+// them among its options (config/defaults.hpp), for the conductor's core and for the simulator.
 
 #include <chrono>
 #include <cstdint>

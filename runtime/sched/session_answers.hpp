@@ -12,8 +12,8 @@ namespace mooncaf {
 
 /// The latest answer's length by the key of the last full block of the prompt that it answered. The next turn
 /// repeats that prompt, so its keys contain this one; prompts that end with the same shared text (one
-/// application's instructions) are taken for one conversation, whose latest answer says something, too.
-/// A table of fixed size: what collides is forgotten.
+/// application's instructions) are taken for one conversation: its latest answer says something, too. A table
+/// of fixed size: an entry that collides is forgotten.
 /// @thread  Owned by the conductor; not synchronised.
 class session_answers {
  public:

@@ -15,7 +15,7 @@ class sparse_buckets {
  public:
   using entry = std::pair<Key, Value>;
 
-  /// Made if it is not there. @cost a shift of what lies behind it; nothing at the end, where time adds.
+  /// Made if it is not there. @cost a shift of all entries behind it; nothing at the end, where time adds.
   Value& at(const Key& key) {
     const auto i = from(key);
     if (i != all_.end() && i->first == key) return i->second;
@@ -30,7 +30,7 @@ class sparse_buckets {
   }
   void drop_before(const Key& key) { all_.erase(all_.begin(), from(key)); }
 
-  /// The first whose key is not below this one.
+  /// The first entry with a key not below this one.
   auto from(const Key& key) { return std::ranges::lower_bound(all_, key, {}, &entry::first); }
   auto from(const Key& key) const { return std::ranges::lower_bound(all_, key, {}, &entry::first); }
   auto begin() const noexcept { return all_.begin(); }

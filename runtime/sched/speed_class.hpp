@@ -15,9 +15,9 @@ namespace mooncaf {
 using instance_slot = std::uint32_t;
 inline constexpr instance_slot no_slot = ~instance_slot{0};
 
-/// Instances whose model is the same. A request costs the same on all of them, so only their queues differ,
-/// and a tree orders them by that: scheduling then depends on the number of classes, not of instances. They
-/// also refine their model together, from more measurements than one of them sees.
+/// Instances with the same model. A request costs the same on all of them, so only their queues differ, and a
+/// tree orders them by that: scheduling then depends on the number of classes, not of instances. They also
+/// refine their model together, from more measurements than one of them sees.
 template <class Model>
 struct speed_class {
   Model model;

@@ -12,8 +12,8 @@
 
 namespace mooncaf {
 
-/// The geometric mean of a tenant's answers, recent ones counting more. A table of fixed size: what collides
-/// is forgotten, the tenant that asks less first.
+/// The geometric mean of a tenant's answers, recent ones counting more. A table of fixed size: of tenants
+/// that collide, the one that asks less is forgotten first.
 /// @thread  Owned by the conductor; not synchronised.
 class tenant_answers {
  public:

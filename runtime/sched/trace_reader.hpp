@@ -57,7 +57,7 @@ class trace_reader {
   /// No more pieces come. @returns records read.
   result<std::size_t> finish();
 
-  /// What the lines so far leave open about the size of a block, whatever `block_tokens` was asked for.
+  /// Sizes of a block that the lines so far leave open, whatever `block_tokens` was asked for.
   const block_range& possible_blocks() const noexcept { return possible_; }
   /// From the next line on, prompts must have blocks of this size.
   void expect_blocks(std::uint32_t tokens) noexcept { options_.block_tokens = tokens; }

@@ -1,5 +1,6 @@
 #pragma once
-// What transfers between nodes cost: the links as they were measured, and what every node is sending already.
+// The cost of transfers between nodes: the links as they were measured, and the bytes that every node sends
+// already.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,25 +22,25 @@ struct hand_over {
   std::uint64_t computed = 0;  ///< … and that it makes; 0 of both: nothing is handed over
 };
 
-/// Two things by node. **Links**: nodes report what they learned of their transfers (`link_book`) and of
-/// their disk; a pair of which nothing is known costs what its sender's other links cost, and a sender of
-/// which nothing is known what was assumed at the start. **Both directions as queues of bytes**: fetches and
-/// copies from now on, hand-overs for the time at which their prompts will be computed. A promise that is not
-/// kept (the request was cancelled) passes by itself.
+/// Two things by node. **Links**: nodes report the speeds of their transfers (`link_book`) and of their disk;
+/// an unknown pair costs as much as its sender's other links, and an unknown sender as much as assumed at the
+/// start. **Both directions as queues of bytes**: fetches and copies from now on, hand-overs for the time at
+/// which their prompts will be computed. A promise that is not kept (the request was cancelled) passes by
+/// itself.
 /// @thread  Owned by the conductor; not synchronised.
 class transfer_board {
  public:
-  /// Pairs that are remembered per node; the oldest goes first. A forgotten pair costs what a pair that was
-  /// not measured costs.
+  /// Pairs that are remembered per node; the oldest goes first. A forgotten pair costs as much as one that
+  /// was never measured.
   static constexpr std::size_t most_pairs = 64;
 
   explicit transfer_board(transfer_model assumed) : assumed_(assumed) {}
 
-  /// What a transfer from `from` costs if its link to the receiver was not measured.
+  /// The cost of a transfer from `from` if its link to the receiver was not measured.
   transfer_model sent_by(node_index from) const noexcept;
   /// … to `to`, in particular.
   transfer_model link(node_index from, node_index to) const noexcept;
-  /// Nodes whose link with `node` was measured: each may have a price of its own.
+  /// Nodes with a measured link with `node`: each may have a price of its own.
   std::span<const node_index> measured_with(node_index node) const noexcept;
   /// Time to read blocks from the node's own disk.
   duration read(node_index node, std::uint64_t bytes) const noexcept;
@@ -51,15 +52,15 @@ class transfer_board {
   }
   void charge(node_index from, node_index to, std::uint64_t bytes, time_point now);
 
-  /// How long after its computation the last of it will be there, with what both ends are to move before it.
+  /// How long after its computation the last of it will be there, behind the earlier promises of both ends.
   duration wait(const hand_over& h) const noexcept;
   void promise(const hand_over& h, time_point now);
   /// Promised bytes will not be sent then; bytes that are due by now pass by themselves.
   void withdraw(const hand_over& h, time_point now);
-  /// The computation of what was promised ended before its time: all that is left of it is on its way by now.
+  /// A promised prompt was computed before its time: all bytes left of it are on their way by now.
   void hasten(hand_over& h, time_point now);
 
-  /// What one end of a link learned of it. Rates that are not positive are ignored.
+  /// One end of a link measured it. Rates that are not positive are ignored.
   void link_measured(node_index a, node_index b, double bytes_per_s, duration latency);
   void disk_measured(node_index node, double bytes_per_s);
   /// A node left; its number may be given out again.

@@ -1,5 +1,5 @@
 #pragma once
-// What moving bytes over one path costs, learned from what was moved.
+// The time that bytes take over one path, learned from earlier transfers.
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +9,10 @@
 
 namespace mooncaf {
 
-/// Time of a transfer = latency + bytes / rate. Both are learned: a measurement is compared with what was
-/// expected, and each of the two terms takes its share of the (logarithmic) difference, so that small
+/// Time of a transfer = latency + bytes / rate. Both are learned: a measurement is compared with the
+/// expectation, and each of the two terms takes its share of the (logarithmic) difference, so that small
 /// transfers teach the latency and large ones the rate, and neither can become negative. The first
-/// measurement counts in full: what was assumed before it has no other source.
+/// measurement counts in full: the assumption before it rests on none.
 /// @thread  One owner; not synchronised.
 class transfer_price {
  public:
@@ -21,7 +21,7 @@ class transfer_price {
   transfer_price(double bytes_per_s, duration latency)
       : seconds_per_byte_(1 / std::max(bytes_per_s, 1.0)), latency_(std::max(to_seconds(latency), least)) {}
 
-  /// `bytes` took this long, waiting for what was ahead of them not included. Nothing and no time teach
+  /// `bytes` took this long, the wait for bytes ahead of them not included. Nothing and no time teach
   /// nothing.
   void observe(std::uint64_t bytes, duration took) noexcept {
     const double measured = to_seconds(took);
@@ -69,7 +69,7 @@ class transfer_price {
 };
 
 /// A price that is believed less the longer ago it was measured: a path that was slow once is otherwise never
-/// tried, and so never measured, again. It returns to what was assumed.
+/// tried, and so never measured, again. It returns to the assumption.
 class ageing_price {
  public:
   ageing_price() = default;

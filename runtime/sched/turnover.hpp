@@ -21,7 +21,7 @@ class turnover {
     refused_ = 0;
   }
   /// A request is refused. @returns when there should be a place for it, at least a second: from the mean
-  /// time, or from what has passed since the last one came free, if that is longer already.
+  /// time, or from the time since the last one came free, if that is longer already.
   duration refuse(time_point now) noexcept {
     constexpr duration least = std::chrono::seconds(1), most = std::chrono::minutes(10);
     ++refused_;

@@ -69,8 +69,8 @@ void encoder::put_known(std::uint64_t id) {
   put_raw(id, 8);
 }
 
-/// How many; then in turn: how many come as they did the last time, and one that does not, by its place among
-/// those seen (plus one) or in full.
+/// The number of keys; then in turn: how many come as they did the last time, and one that does not, by its
+/// place among seen keys (plus one) or in full.
 void encoder::put(std::span<const block_key> keys) {
   put(static_cast<std::uint64_t>(keys.size()));
   // A list of one goes on where the last list ended: shards announce block by block.

@@ -4,7 +4,7 @@
 // outcome.
 //
 // Whole numbers are varints; times and request ids differences to the latest; ids of nodes and workers
-// numbers in a table of those seen; keys as in key_codec.hpp.
+// numbers in a table of seen ones; keys as in key_codec.hpp.
 
 #include <bit>
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace mooncaf::journal {
 
-/// What became of a piece of the file.
+/// The outcome of writing a piece of the file.
 enum class written : std::uint8_t { whole, no_room, failed };
 /// Takes a finished piece of the file. @param last  it closes the journal, and there is room kept for it.
 using sink = std::function<written(std::string_view bytes, bool last)>;
@@ -34,7 +34,7 @@ class encoder {
   encoder(const encoder&) = delete;
   encoder& operator=(const encoder&) = delete;
 
-  /// The call and what came of it.
+  /// The call and its outcome.
   template <class In, class Outcome>
   void record(In& in, const Outcome& outcome) {
     begin(in);
@@ -46,7 +46,7 @@ class encoder {
     begin(in);
     end();
   }
-  /// Hands what is recorded to the sink, as one frame.
+  /// Hands the records so far to the sink, as one frame.
   void flush();
   /// Nothing more is recorded, and the file says so.
   void close();

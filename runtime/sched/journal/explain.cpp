@@ -19,7 +19,7 @@ std::string format(const char* how, Args... args) {
 
 double milliseconds_of(duration d) { return to_seconds(d) * 1e3; }
 
-/// What a node holds of the prompt.
+/// The part of the prompt that a node holds.
 holder_match held_by(const prefix_match& match, node_index node) {
   for (const auto& m : match.few()) {
     if (m.node == node) return m;

@@ -1,5 +1,5 @@
 #pragma once
-// Why a request went where it did: what it would have cost everywhere else.
+// Why a request went where it did: its cost everywhere else.
 
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ struct prefill_candidate {
   node_id node;
   duration queue{};    ///< before it
   duration load{};     ///< fetching and reading a prefix
-  duration compute{};  ///< what is left of the prompt
+  duration compute{};  ///< the rest of the prompt
   std::uint32_t local_blocks = 0;
   std::uint32_t fetched_blocks = 0;
   node_id source;  ///< of a fetch
@@ -27,7 +27,7 @@ struct prefill_candidate {
 struct decode_candidate {
   worker_id id;
   node_id node;
-  duration cost{};  ///< what is compared: the step, longer where the batch or the memory is full
+  duration cost{};  ///< the lowest wins: the step, longer where the batch or the memory is full
   std::uint32_t charged = 0;
 };
 
@@ -39,11 +39,11 @@ struct explanation {
   std::vector<decode_candidate> decode;
 };
 
-/// What `core` would weigh for this request now; changes nothing.
+/// The candidates that `core` would weigh for this request now; changes nothing.
 explanation explain(const conductor_core& core, const schedule_request& request, time_point now);
 
-/// A table for each role, what was chosen marked, and which term decided against the next best: of prefill
-/// the queue, the prefix or the computation, of decode the step, the hand-over or the memory.
+/// A table for each role, the chosen one marked, and which term decided against the next best: of prefill the
+/// queue, the prefix or the computation, of decode the step, the hand-over or the memory.
 std::string to_text(const explanation& why, const tl::expected<placement, rejection>& answer);
 
 }  // namespace mooncaf

@@ -1,7 +1,7 @@
 #pragma once
-// What a journal keeps of a structure: all its members, in the order of their declaration, as what decides
-// must be in the journal. A structure that changes changes the format, as tests/golden/status/journal.txt
-// shows: raise `journal_version` then.
+// A journal keeps all members of a structure, in the order of their declaration, as each may decide an
+// answer. A structure that changes changes the format, as tests/golden/status/journal.txt shows: raise
+// `journal_version` then.
 
 #include <algorithm>
 #include <tuple>
@@ -12,7 +12,7 @@
 
 namespace mooncaf::journal {
 
-/// Of the format and of what core and queue answer. Journals of other versions are refused.
+/// Of the format and of the answers of core and queue. Journals of other versions are refused.
 inline constexpr std::uint32_t journal_version = 10;
 
 /// How many values an enumeration has: a reader refuses others.
@@ -33,7 +33,7 @@ inline constexpr unsigned values_of<storage_tier> = 2;
 template <>
 inline constexpr unsigned values_of<reject_stage> = 6;
 
-/// What an enumeration counts from; a journal counts from zero.
+/// The first value of an enumeration; a journal counts from zero.
 template <class E>
 inline constexpr unsigned first_value_of = 0;
 template <>

@@ -1,5 +1,5 @@
 #pragma once
-// What a journal's file is made of. A part of it that is lost, altered or moved is found and counted.
+// The frames of a journal's file. A part of it that is lost, altered or moved is found and counted.
 //
 //   file    "mooncafJ", version (u32)   frame   frame   …   closing frame        all little-endian
 //   frame   kind, length of the payload, its number, records in it (u32 each), records before it, digest of
@@ -59,12 +59,12 @@ class frame_writer {
 /// The frame that begins there; nothing if no whole and sound one does.
 std::optional<frame> frame_at(std::string_view file, std::size_t at);
 
-/// What is wrong with a journal where its frames stop following each other.
+/// The fault of a journal where its frames stop following each other.
 struct gap {
   std::size_t at = 0;  ///< in the file
   std::string problem;
   std::uint64_t missing_frames = 0, missing_records = 0;  ///< as far as the frames that are there tell
-  std::uint64_t unused_frames = 0, unused_records = 0;    ///< whole, and of no use without what is missing
+  std::uint64_t unused_frames = 0, unused_records = 0;    ///< whole, and of no use without the missing ones
 };
 
 /// Looks behind `at`, where the frame after `last` should begin and does not, for frames that are whole.

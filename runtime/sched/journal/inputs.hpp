@@ -197,7 +197,7 @@ concept asks_queue = requires(In& in, admission_queue& queue) {
   in.call(queue);
 };
 
-/// Makes the call. @returns what is answered to it.
+/// Makes the call. @returns the answer to it.
 template <class In>
 auto make(In& in, conductor_core& core, admission_queue& queue) {
   if constexpr (asks_queue<In>) return in.call(queue);

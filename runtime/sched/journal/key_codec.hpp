@@ -1,7 +1,7 @@
 #pragma once
 // Block keys are the bulk of a journal, and most of them were in it before, in the same order: a prompt that
 // comes again, blocks that a shard announces after they were scheduled. Both sides of a journal keep the same
-// tables of what was seen lately.
+// tables of keys seen lately.
 
 #include <cstdint>
 #include <utility>

@@ -20,7 +20,7 @@ class reader {
   /// @param bytes  the file, kept by the caller. @param name  stands for it in error texts.
   reader(std::string_view bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
 
-  /// What core and queue were given.
+  /// The options of core and queue.
   struct options {
     conductor_options core;
     admission_queue_options queue;
@@ -49,7 +49,7 @@ class reader {
   std::uint64_t offset() const noexcept { return record_at_; }
   /// Bytes at the end that are part of a frame that was never finished: the process died while writing.
   std::uint64_t torn_bytes() const noexcept { return torn_; }
-  /// Where reading stopped, as what follows does not follow from what was read.
+  /// Where reading stopped, as the next frame does not follow the last one read.
   const std::optional<gap>& missing() const noexcept { return gap_; }
   /// How the journal ends, if nothing is missing before.
   ending end() const noexcept { return ending_; }
@@ -153,7 +153,7 @@ class reader {
   std::uint64_t latest_request_ = 0;
   std::vector<std::uint64_t> known_;
   seen_keys seen_;
-  // What the spans of the latest record point into.
+  // The spans of the latest record point into these.
   std::vector<block_key> keys_;
   std::vector<node_id> nodes_;
   std::vector<worker_id> workers_;

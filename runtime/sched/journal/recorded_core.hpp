@@ -1,6 +1,6 @@
 #pragma once
 // The conductor's mind with a journal beside it: every call that changes core or queue is written down with
-// what came of it. `mooncaf replay` makes the same calls again and must get the same answers.
+// its outcome. `mooncaf replay` makes the same calls again and must get the same answers.
 //
 //   schedule_core ──► recorded_queue ──► admission_queue ──► conductor_core::schedule
 //   cluster_core   ─► recorded_core ───► conductor_core
@@ -16,7 +16,7 @@
 namespace mooncaf {
 
 /// A virtual call that is added to `conductor_core` needs a line here and a structure in inputs.hpp.
-/// `schedule` has none: it is a part of what the queue is asked.
+/// `schedule` has none: it is a part of calls of the queue.
 /// @thread  Owned by the conductor; not synchronised.
 class recorded_core final : public conductor_core {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// What core and queue share when their calls are written down: the journal, and which call is under way.
+// Shared by core and queue when their calls are written down: the journal, and which call is under way.
 
 #include <memory>
 #include <utility>
@@ -16,7 +16,7 @@ class recorder {
   void begin(const conductor_options& core, const admission_queue_options& queue, sink out) {
     journal_ = std::make_unique<encoder>(core, queue, std::move(out));
   }
-  /// Hands over what is recorded; to be called now and then.
+  /// Hands over the records so far; to be called now and then.
   void flush() {
     if (journal_) journal_->flush();
     if (journal_ && !journal_->open()) journal_.reset();
@@ -24,8 +24,8 @@ class recorder {
   /// Nothing more is recorded.
   void close() { journal_.reset(); }
 
-  /// Makes a call of the core or the queue, and writes down what came of it. Calls that core and queue make
-  /// of each other meanwhile are part of it.
+  /// Makes a call of the core or the queue, and writes down its outcome. Calls that core and queue make of
+  /// each other meanwhile are part of it.
   template <class In, class Target>
   outcome_of<In> run(In in, Target& target) {
     if (!journal_ || under_way_) return in.call(target);

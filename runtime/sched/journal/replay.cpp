@@ -45,7 +45,7 @@ std::string title(const In&) {
 std::string title(const submit& in) { return "submit of request " + to_string(in.request.id); }
 std::string title(const withdraw& in) { return "withdraw of request " + to_string(in.id); }
 
-/// The conductor's core, which shows what it is about to weigh.
+/// The conductor's core, which shows each request that it is about to weigh.
 class watched_core final : public conductor_core {
  public:
   watched_core(const conductor_options& options, replay_watcher* watcher)

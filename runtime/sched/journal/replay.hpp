@@ -19,7 +19,7 @@ struct difference {
 
 struct replay_result {
   std::uint64_t records = 0;
-  std::uint64_t requests = 0;   ///< that asked for a place; those that ask again while they wait count once
+  std::uint64_t requests = 0;   ///< that asked for a place; one that asks again while it waits counts once
   std::uint64_t decisions = 0;  ///< answers that were compared
   std::uint64_t torn_bytes = 0;
   std::optional<gap> missing;  ///< nothing behind it was replayed
@@ -27,7 +27,7 @@ struct replay_result {
   std::optional<difference> first;  ///< nothing more was compared after it
 };
 
-/// How what was placed ends.
+/// How a placed request ends.
 enum class request_end : std::uint8_t { finished, failed, cancelled, refused_at_decode, withdrawn };
 
 /// Looks on while the calls are made again.
@@ -45,7 +45,7 @@ class replay_watcher {
   virtual void ended(request_id id, request_end how) = 0;
 };
 
-/// @param name  of the file, for error texts. @param watcher  may be null. @error  What `reader` says.
+/// @param name  of the file, for error texts. @param watcher  may be null. @error  As `reader` has them.
 result<replay_result> replay(std::string_view bytes, const std::string& name,
                              replay_watcher* watcher = nullptr);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What became of every request of a journal, and why of one of them.
+// The fate of every request of a journal, and the reasons for one of them.
 
 #include <optional>
 #include <string>

@@ -75,8 +75,8 @@ class collector {
     return at == by_request_.end() ? nullptr : &all_[at->second];
   }
 
-  /// What was answered stays so: a late word about an earlier try changes nothing. Gateways tell of the end
-  /// of what was refused, too.
+  /// An answered request stays so: a late word about an earlier try changes nothing. Gateways tell of the end
+  /// of refused ones, too.
   void become(request_id one_try, fate what) {
     auto* r = find(one_try);
     if (r == nullptr || r->became == fate::answered) return;

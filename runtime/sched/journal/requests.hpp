@@ -1,5 +1,5 @@
 #pragma once
-// The requests of a journal, as a trace: what a server was asked, without a word of it.
+// The requests of a journal, as a trace: their sizes, times and shared prefixes, without a word of them.
 
 #include <optional>
 #include <string>
@@ -35,7 +35,7 @@ struct journal_requests {
 /// Every request that was answered, once, however often it was placed. Ids of blocks follow from their keys,
 /// so equal ids mean equal prefixes; blocks that have no key (the last of a prompt, mostly) have ids of their
 /// own.
-/// @param name  of the file, for error texts. @error  What `reader` says.
+/// @param name  of the file, for error texts. @error  As `reader` has them.
 result<journal_requests> requests_of(std::string_view bytes, const std::string& name);
 
 }  // namespace mooncaf::journal
