@@ -106,7 +106,7 @@ class store_client::loads_ahead {
 
   bool done() const { return next_ == all_.size(); }
 
-  /// Waits for the next one. @returns which it is. @param view the directory's answer.
+  /// Waits for the next one. @returns which it is. @param view  the directory's answer.
   std::size_t wait(object_view& view) {
     const auto& one = all_[next_++];
     bytes_ -= one.size;

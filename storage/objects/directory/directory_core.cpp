@@ -32,7 +32,7 @@ bool is_about_objects(op what) {
   }
 }
 
-/// A tenant that mounted memory would see what others put there, and a task of its would pass no quota.
+/// A tenant that mounted memory would see others' objects there, and a task of its would pass no quota.
 bool is_refused_to_tenants(op what) {
   switch (what) {
     case op::mount:

@@ -1,14 +1,14 @@
 #pragma once
-// The directory of objects as its connections see it: questions come in as bytes, answers and what holders of segments
-// are told go out as bytes. No socket and no clock.
+// The directory of objects as its connections see it: questions come in as bytes; answers, and entries for
+// the holders of segments, go out as bytes. No socket and no clock.
 //
 //   directory_core ── sessions; which part answers a question
 //     object_questions    about objects              segment_questions   about segments and SSDs
 //     directory_tasks     copies and moves           waiting_loads       readers of what is on SSD alone
 //     directory_recovery  what the directory has to hear before it answers      kept_questions   meanwhile
-//     ───────────────────────────────────────────────────────────── these ask the table, and write to the outbox
-//     object_table        which objects there are    holder_journal      what the table does, as journal entries
-//     segment_holders, disk_book                     outbox              what goes out, and in which order
+//     ─────────────────────────────────────────────────────── these ask the table, and write to the outbox
+//     object_table        which objects there are    holder_journal      the table's changes as entries
+//     segment_holders, disk_book                     outbox              frames to send, in their order
 
 #include <cstdint>
 #include <functional>
@@ -35,43 +35,43 @@
 
 namespace mooncaf {
 
-/// What becomes of an object is told to the holders of its memory before the answer goes out, and they tell the next
-/// directory. A removal is answered when they have acknowledged it: no later directory shows the object again. A
-/// directory that has just begun keeps the questions about objects until it knows all that there is, or has given up
-/// what did not come in time.
+/// The holders of an object's memory hear of each change before the answer goes out, and tell the next
+/// directory. A removal is answered when they have acknowledged it: no later directory shows the object
+/// again. A directory that has just begun keeps the questions about objects until it knows all that there is,
+/// or has given up the segments that did not come in time.
 /// @thread  not synchronised. Time comes in and never goes back.
 class directory_core {
  public:
   /// @param notes  of SSDs; null: in memory alone, for a store that begins with this directory.
-  /// @param endpoint_key  what lets a tenant's clients through the endpoints of segments, as long as this directory
-  /// runs.
+  /// @param endpoint_key  lets a tenant's clients through the endpoints of segments, as long as this
+  /// directory runs.
   explicit directory_core(object_table_options options, recovery_patience until = {},
                           std::unique_ptr<disk_notes> notes = nullptr,
                           std::function<std::string(const std::string& tenant)> endpoint_key = {});
 
   /// A connection was let in. @returns the number under which it asks from now on.
-  /// @param tenant  that has proved itself, and neither sees nor changes what is not its own; empty: a client that
-  /// knows the cluster's secret.
+  /// @param tenant  that has proved itself, and neither sees nor changes others' objects; empty: a client
+  /// that knows the cluster's secret.
   std::uint64_t open(std::string tenant = {});
-  /// The connection's other end sleeps until it is woken on purpose, for what is urgent: no filler has to do that.
+  /// The connection's other end sleeps until it is woken on purpose for urgent frames: they need no filler.
   void wakes_on_purpose(std::uint64_t session) { outbox_.wakes_on_purpose(session); }
   /// The connection has ended, and with it its reservations and the segments that it mounted.
   void close(std::uint64_t session, time_point now);
 
   /// Appends the answer to one question to `out`, or keeps it for `deliver` where holders must hear first.
-  /// @returns false for a question that nobody of ours asks: the connection is to be closed.
+  /// @returns false for a question that no client of ours asks: the connection is to be closed.
   bool answer(std::uint64_t session, const store_wire::header& question, std::span<const std::byte> payload,
               time_point now, std::vector<std::byte>& out);
 
   /// The answer to a question took so long: `counts` tells it.
   void worked(store_wire::op what, duration took) { times_[static_cast<std::size_t>(what)].note(took); }
 
-  /// What another shard says; `deliver` is next.
+  /// Takes in another shard's message; `deliver` is next.
   void hear(const shard_message& message, time_point now);
 
   void tick(time_point now);
   using outgoing = outbox::delivery;
-  /// Hands over what is to be sent beside the answers, and before them (`outbox::deliver`).
+  /// Hands over the frames to be sent beside the answers, and before them (`outbox::deliver`).
   void deliver(const std::function<void(const outgoing&)>& to);
 
   object_counts counts() const { return table_.counts(); }

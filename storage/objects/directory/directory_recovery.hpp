@@ -1,13 +1,13 @@
 #pragma once
-// How a directory that has just begun learns which objects there are: whose contents count, and when it has heard
-// of all.
+// How a directory that has just begun learns which objects there are: which segments' contents count, and
+// when it has heard of all.
 //
-//   waiting ── a segment of an earlier directory comes ──► gathering ── all its companions are here, ──► serving
-//      │                                                                or it is late                      ▲
-//      └──────────────────────────── none comes in time ───────────────────────────────────────────────────┘
+//   waiting ── a segment of an earlier directory comes ──► gathering ── all companions are here, ──► serving
+//      │                                                                or it is late                  ▲
+//      └──────────────────────────── none comes in time ───────────────────────────────────────────────┘
 //
-// Segments and figures can be asked for at any time; questions about objects wait for `serving`. So no client sees
-// a part of what there is, and no removal is answered that a segment on its way back would undo.
+// Segments and figures can be asked for at any time; questions about objects wait for `serving`. So no client
+// sees a part of what there is, and no removal is answered that a segment on its way back would undo.
 
 #include <cstdint>
 #include <deque>
@@ -24,8 +24,8 @@
 
 namespace mooncaf {
 
-/// How long a directory waits for segments that an earlier one knew. Which those are it hears from the first of
-/// them that comes.
+/// How long a directory waits for segments that an earlier one knew. The first of them that comes names the
+/// others.
 struct recovery_patience {
   time_point first{};   ///< until then one must have come; else the directory begins empty
   time_point others{};  ///< until then all must have; one that comes later begins empty
@@ -41,11 +41,12 @@ class directory_recovery {
   /// Whether questions about objects can be answered.
   bool serving() const noexcept { return serving_; }
 
-  /// Whether the contents that a segment brings along count. They do not if a directory that served without it came
-  /// after the one that it knew, or if the others know that it was given up.
+  /// Whether the contents that a segment brings along count. They do not if a directory that served without
+  /// it came after the one that it knew, or if the others know that it was given up.
   /// @param give_up  is called for segments whose contents count no more by what this one knows.
   bool admit(const store_wire::former_life& former, const std::function<void(std::uint32_t)>& give_up);
-  /// A segment that was admitted begins to announce its contents. @param served_by  the directory that it knew.
+  /// A segment that was admitted begins to announce its contents. @param served_by  the directory that it
+  /// knew.
   void begin_announcing(std::uint32_t segment, std::uint64_t served_by);
   bool is_announcing(std::uint32_t segment) const { return announcing_.count(segment) != 0; }
   void end_announcing(std::uint32_t segment) { announcing_.erase(segment); }
@@ -53,7 +54,7 @@ class directory_recovery {
   /// The contents of the segment count no more, not for later directories either.
   /// @returns false if that was known.
   bool fence(std::uint32_t segment);
-  /// Those that were given up last.
+  /// The segments that were given up last.
   const std::deque<std::uint32_t>& fenced() const noexcept { return fenced_; }
 
   /// Whether all segments and SSDs are here that will come.

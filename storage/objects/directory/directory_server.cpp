@@ -148,7 +148,7 @@ void directory_server::lose(const connection& c) {
   deliver();
 }
 
-// ---- rings, and what else has bytes of which no descriptor tells ----
+// ---- rings, and other streams with bytes of which no descriptor tells ----
 
 /// The answer is the last that goes over the socket, and takes the memory along.
 bool directory_server::share(connection& c, std::uint64_t number) {
@@ -275,7 +275,8 @@ bool directory_server::hear(connection& c) {
   return made.has_value();
 }
 
-// One read, then every whole question is answered: what a client sends without waiting is one batch here.
+// One read, then every whole question is answered: questions that a client sends without waiting are one
+// batch here.
 bool directory_server::read(connection& c) {
   if (c.by == way::unheard && !hear(c)) return false;
   const auto got = c.stream->receive(chunk_);

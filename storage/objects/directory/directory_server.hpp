@@ -1,6 +1,6 @@
 #pragma once
-// The directory of objects at a TCP port: one thread that owns the core, reads what came, answers it all,
-// writes once.
+// The directory of objects at a TCP port: one thread that owns the core, reads all questions that came,
+// answers them, writes once.
 
 #include <array>
 #include <cstdint>
@@ -42,8 +42,8 @@ struct directory_server_options {
   /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
   /// the others. Questions about objects wait with it.
   duration recovery = std::chrono::seconds(1);
-  /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no
-  /// use to it.
+  /// Folder for the notes on SSDs that the next directory needs (`disk_notes`); empty: SSDs' contents are of
+  /// no use to it.
   std::string state_folder;
   /// The shards of a directory by their number; null for this one. The first listens for all, and hands a
   /// client over to the shard that it wants; the others end after it.
@@ -60,15 +60,15 @@ class directory_server : private loop_poller {
   std::uint16_t port() const noexcept { return port_; }
 
  private:
-  /// How a connection comes. Over TCP its first bytes tell: all clients speak TLS but those of versions
-  /// before `store_wire::version` 17, which are told in their own way that they are too old.
+  /// How a connection comes. Over TCP its first bytes tell: all clients speak TLS but older ones, before
+  /// `store_wire::version` 17, which are told in their own way that they are too old.
   enum class way : std::uint8_t { near, unheard, tls, outdated };
   struct connection {
     std::unique_ptr<link_stream> stream;
     std::uint64_t token = 0;
     handshake::nonce nonce;
     handshake shake;
-    std::vector<std::byte> opening;  ///< what the other side said first
+    std::vector<std::byte> opening;  ///< the other side's first bytes
     const store_tenant* tenant = nullptr;
     time_point since{};
     std::uint64_t session = 0;  ///< zero until the other side has proved itself
@@ -123,7 +123,7 @@ class directory_server : private loop_poller {
   static tls_stream::keyring keys_of(const directory_server_options& o);
 
   directory_server_options options_;
-  tls_stream::keyring keys_;  ///< the cluster's, then those of the tenants in their order
+  tls_stream::keyring keys_;  ///< the cluster's, then the tenants' in their order
   directory_core core_;
   unique_fd listener_, near_;
   std::uint16_t port_ = 0;

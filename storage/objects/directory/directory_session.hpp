@@ -1,5 +1,5 @@
 #pragma once
-// A connection as those parts of the directory see it that answer its questions.
+// A connection as the parts of the directory that answer its questions see it.
 
 #include <cstdint>
 #include <string>

@@ -12,7 +12,7 @@ std::string folder_of(const std::string& folder, const shard_place& shard) {
 }
 
 /// Removals are noted for the present number of shards alone: a later directory with another number would
-/// show the objects again, so what SSDs hold for that number is given up.
+/// show the objects again, so SSDs' contents for that number are given up.
 result<void> forget_others(const std::string& folder, std::uint32_t count) {
   for (std::uint32_t other = 1; other <= shards_max && !folder.empty(); ++other)
     for (std::uint32_t i = 0; i < other && other != count; ++i)

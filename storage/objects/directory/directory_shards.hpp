@@ -5,8 +5,8 @@
 //   client ──┬── link ──► first shard: listens for all, knows its objects
 //            └── link ──► first shard, handed over ──► second shard …
 //
-// No shard waits for another, or touches its data; what they have in common is in `shard_commons`. A
-// directory in one shard is a `directory_server`, and nothing else.
+// No shard waits for another, or touches its data; their common data is in `shard_commons`. A directory in
+// one shard is a `directory_server`, and nothing else.
 
 #include <memory>
 #include <vector>
@@ -21,7 +21,7 @@ class directory_shards {
   /// @param options  of all of them. All together a tenant has no more than its quota, wherever its keys
   /// fall.
   /// @param count  from one to `shards_max`.
-  /// @error those of `directory_server::start`
+  /// @error as `directory_server::start`
   static result<std::unique_ptr<directory_shards>> start(const directory_server_options& options,
                                                          std::uint32_t count);
   ~directory_shards();

@@ -40,7 +40,8 @@ bool directory_tasks::create(const directory_session& from, byte_reader& in, tim
   return true;
 }
 
-/// A copy has one target or more, a move has one and names a source where the object lies; all of them are there.
+/// A copy has one target or more, a move has one and names a source where the object lies; all of them are
+/// there.
 store_code directory_tasks::check(const task_order& order, time_point now) const {
   const auto object = table_.look(order.key, now);
   if (object.code != store_code::ok) return object.code;
@@ -140,8 +141,8 @@ void directory_tasks::end_session(std::uint64_t session, time_point now) {
   for (const auto id : orphans) assign(tasks_.at(id), now);
 }
 
-/// An object that many read gets a replica on another host: as far as can be from those that have it, and among
-/// equally far ones where most is free.
+/// An object that many read gets a replica on another host: as far as can be from the hosts that have it, and
+/// among equally far ones where most is free.
 void directory_tasks::copy_for_readers(time_point now) {
   for (auto& key : table_.take_hot()) {
     const auto seen = table_.look(key, now);

@@ -1,6 +1,6 @@
 #pragma once
-// Copies and moves of replicas, which processes that hold the object carry out: which process is told, and what became
-// of each task.
+// Copies and moves of replicas, which processes that hold the object carry out: which process is told, and
+// each task's outcome.
 //
 //   pending ── a holder of the object is told ──► processing ── it reports ──► success, failed
 //      ▲                                              │
@@ -25,8 +25,8 @@ namespace mooncaf {
 /// @thread  not synchronised
 class directory_tasks {
  public:
-  /// @param incarnation  of the directory: the upper half of its tasks' ids. Table, outbox and holders must outlive
-  /// the object.
+  /// @param incarnation  of the directory: the upper half of its tasks' ids. Table, outbox and holders must
+  /// outlive the object.
   directory_tasks(std::uint64_t incarnation, object_table& table, outbox& out, const segment_holders& holders)
       : incarnation_(incarnation), table_(table), out_(out), holders_(holders) {}
 
@@ -35,9 +35,9 @@ class directory_tasks {
   bool query(byte_reader& in, time_point now, store_wire::frame& out) const;
   bool end(byte_reader& in, time_point now, store_wire::frame& out);
 
-  /// The session is gone: other holders are told what it has not done.
+  /// The session is gone: its unfinished tasks go to other holders.
   void end_session(std::uint64_t session, time_point now);
-  /// Ends tasks that take too long, and begins copies of what is read so often that one host is too few.
+  /// Ends tasks that take too long, and begins copies of objects read so often that one host is too few.
   void tick(time_point now);
 
  private:

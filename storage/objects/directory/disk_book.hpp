@@ -1,6 +1,6 @@
 #pragma once
-// The SSDs that are here: which of them are still being announced, what each was told to erase, and what later
-// directories have to know of them (`disk_notes`).
+// The SSDs that are here: which are still being announced, which objects each was told to erase, and the
+// notes for later directories (`disk_notes`).
 
 #include <cstdint>
 #include <deque>
@@ -28,13 +28,13 @@ class disk_book {
   bool is_complete(std::uint64_t number) const;
   /// SSDs that an earlier directory knew.
   std::vector<std::uint64_t> known() const { return notes_->known(); }
-  /// Number of the store whose objects count.
+  /// Number of the one store that counts.
   std::uint64_t store() const noexcept { return notes_->store(); }
 
-  /// @param store  whose objects the SSD holds. @returns whether its contents count, and are to be announced;
-  /// else it is empty from now on.
+  /// @param store  that the SSD's objects are of. @returns whether its contents count, and are to be
+  /// announced; else it is empty from now on.
   bool mount(std::uint32_t segment, std::uint64_t number, std::uint64_t store);
-  /// The SSD is away. What lies there counts again when it is back, but for keys that are noted.
+  /// The SSD is away. Its contents count again when it is back, but for keys that are noted.
   void lose(std::uint32_t segment);
 
   /// @pre of these functions: the segment is an SSD
@@ -55,7 +55,7 @@ class disk_book {
   struct disk_state {
     std::uint64_t number = 0;
     bool announcing = false;
-    bool to_clear = false;  // its notes, once it has erased what it was told to
+    bool to_clear = false;  // its notes, once its erasures are done
     std::deque<std::pair<std::uint64_t, std::uint64_t>>
         unacknowledged;  // frame, hash of the key that it erases
   };

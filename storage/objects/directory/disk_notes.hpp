@@ -1,12 +1,12 @@
 #pragma once
-// What the directory writes down about SSDs, so that no object comes back from one that was removed or
-// replaced while its holder was away.
+// Notes of the directory about SSDs, so that no object that was removed or replaced while an SSD was away
+// comes back from it.
 //
-// An SSD keeps its objects while its process is dead, and the process cannot be told what becomes of them. So
-// the directory notes, for each SSD that is away, the keys under which another value was published, or whose
-// removal was asked for. What the SSD brings along later counts only where its key is not noted. The notes
-// survive a kill of the directory: they lie in a file for each SSD. An SSD without such a file has been away
-// for an unknown time, and its contents count no more.
+// An SSD keeps its objects while its process is dead, and the process cannot be told of their end. So the
+// directory notes, for each SSD that is away, the keys under which another value was published, or whose
+// removal was asked for. An object that the SSD brings along later counts only where its key is not noted.
+// The notes survive a kill of the directory: they lie in a file for each SSD. An SSD without such a file has
+// been away for an unknown time, and its contents count no more.
 //
 // A file is a Bloom filter over keys, of one size: it may say that a key is noted which is not, so that an
 // object is missed; never the other way round. After 800,000 keys it says so of all.
@@ -34,7 +34,7 @@ class disk_notes {
   /// @param store  used if the folder does not have a number yet.
   /// @error `ec::already_exists` if another directory has the folder open; `ec::io_error`.
   static result<std::unique_ptr<disk_notes>> open(std::string folder, std::uint64_t store);
-  /// Begins another store: what SSDs hold that have notes in the folder does not count any more.
+  /// Begins another store: the contents of SSDs with notes in the folder do not count any more.
   /// @error as `open`
   static result<void> forget(const std::string& folder);
   ~disk_notes();
@@ -53,7 +53,7 @@ class disk_notes {
   void leave(std::uint64_t disk);
   /// The SSD is back: its holder hears of removals itself.
   void is_back(std::uint64_t disk);
-  /// The SSD has erased what was noted for it.
+  /// The SSD has erased the objects under its noted keys.
   void clear(std::uint64_t disk);
 
   /// For each SSD that is away. @param key  xxh3-64 of it.

@@ -14,7 +14,8 @@ void holder_journal::reserved(std::uint32_t segment, const segment_record& recor
     out.put(record.size);
     out.put_text(record.tenant);
   });
-  // A tenant writes through the segment's endpoint, which lets it wait until the endpoint has heard of the place.
+  // A tenant writes through the segment's endpoint, which lets it wait until the endpoint has heard of the
+  // place.
   if (!record.tenant.empty()) out_.wake(to);
 }
 
@@ -28,8 +29,8 @@ void holder_journal::published(std::uint32_t segment, const segment_record& reco
   });
 }
 
-/// What takes an object's place is told to its holders before the object's own are told that it is gone: they may
-/// be others, and the directory may be killed in between.
+/// The holders of a new value hear of it before the old value's holders hear that it is gone: they may be
+/// others, and the directory may be killed in between.
 void holder_journal::before_a_removal() {
   if (removing_ && std::exchange(publication_unsent_, false)) out_.send_before_more();
 }
@@ -46,7 +47,7 @@ void holder_journal::freed(std::uint32_t segment, std::uint64_t ticket, std::uin
   if (removing_) out_.hold_until_acknowledged(to);
 }
 
-/// Until the holder has acknowledged it, nobody can say whether the object is still on its SSD.
+/// Until the holder has acknowledged it, the object may or may not be on its SSD.
 void holder_journal::erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) {
   before_a_removal();
   const auto to = holders_.of(disk);

@@ -1,5 +1,6 @@
 #pragma once
-// Tells the holders of segments what becomes of their memory and SSDs: the table's journal as entries in the outbox.
+// Tells the holders of segments of each change to their memory and SSDs: the table's journal as entries in
+// the outbox.
 
 #include <cstdint>
 #include <span>
@@ -19,8 +20,8 @@ class holder_journal final : public object_journal {
   holder_journal(outbox& out, const segment_holders& holders, disk_book& disks)
       : out_(out), holders_(holders), disks_(disks) {}
 
-  /// As long as it lives, what is freed or erased must not be seen again: the answer in the making waits until the
-  /// holders have acknowledged it.
+  /// As long as it lives, objects that are freed or erased must not be seen again: the answer in the making
+  /// waits until the holders have acknowledged it.
   class removal {
    public:
     explicit removal(holder_journal& journal) : journal_(journal) { journal_.removing_ = true; }

@@ -84,7 +84,7 @@ bool object_questions::put_next(const directory_session& from, byte_reader& in, 
     const holder_journal::removal replaced{journal_};
     code = table_.publish(from.id, ticket, checksum, now);
   }
-  // A tenant gets no room ahead: what it writes passes its quota under the key, which is not known yet.
+  // A tenant gets no room ahead: its quota counts by the object's key, which is not known yet.
   const bool may = code == store_code::ok && from.owner == 0;
   const auto next = may ? table_.reserve_ahead(from.id, size, policy, from.host, now)
                         : reservation{store_code::no_space, 0, {}};

@@ -11,8 +11,8 @@
 
 namespace mooncaf {
 
-/// A segment has one holder as long as it is mounted. A session keeps the right to speak of a segment that it had
-/// mounted until it ends, so that what it says of one that was just given up is no breach of the protocol.
+/// A segment has one holder as long as it is mounted. A session keeps the right to speak of a segment that it
+/// had mounted until it ends, so that a word about one that was just given up is no breach of the protocol.
 /// @thread  not synchronised
 class segment_holders {
  public:

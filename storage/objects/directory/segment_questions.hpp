@@ -1,5 +1,6 @@
 #pragma once
-// Answers what processes ask that mount segments of memory and SSDs, and knows what becomes of segments.
+// Answers the questions of processes that mount segments of memory and SSDs, and follows segments to their
+// end.
 
 #include <cstdint>
 
@@ -14,8 +15,8 @@
 
 namespace mooncaf {
 
-/// The functions with `in` read a question, as `store_wire::op` of the same name describes it, and write its answer.
-/// They return false for a question that fits nothing.
+/// The functions with `in` read a question, as `store_wire::op` of the same name describes it, and write its
+/// answer. They return false for a question that fits nothing.
 /// @thread  not synchronised
 class segment_questions {
  public:
@@ -39,11 +40,11 @@ class segment_questions {
   /// Has no answer.
   bool disk_done(const directory_session& from, byte_reader& in, time_point now);
 
-  /// The session has acknowledged journal frames: its SSDs may have erased what they were told to.
+  /// The session has acknowledged journal frames: its SSDs may be done with erasures.
   void acknowledged(std::uint64_t session);
   /// The session is gone, and its segments with it. @returns whether it had any.
   bool end_session(std::uint64_t session, time_point now);
-  /// What the segment holds counts no more, not for later directories either.
+  /// The segment's contents count no more, not for later directories either.
   void fence(std::uint32_t segment, time_point now);
   /// Tells each holder that the directory knows all objects by now.
   void tell_serving();

@@ -24,7 +24,7 @@ class waiting_loads {
   void end_session(std::uint64_t session);
   /// Something has changed that a load may have waited for.
   void stir() noexcept { stirred_ = true; }
-  /// Answers those whose objects can be read by now, never will be, or that have waited for too long.
+  /// Answers readers once their objects can be read, never will be, or have been waited for too long.
   void settle(time_point now);
 
  private:

@@ -13,9 +13,9 @@
 
 namespace mooncaf {
 
-/// Keeps objects under their tickets. What is asked of it happens in the background, in this order where it
+/// Keeps objects under their tickets. It works in the background, in the order of its calls where that
 /// matters: an object is erased after it was saved.
-/// @thread  All functions from one thread; `report` and what waits for erasures are called on others,
+/// @thread  All functions from one thread; `report` and the callbacks of erasures are called on others,
 /// `report` on several, one after the other.
 class object_disk {
  public:
@@ -28,7 +28,7 @@ class object_disk {
   virtual std::uint64_t bytes() const = 0;  ///< bytes of objects that it may hold
   virtual disk_policy policy() const = 0;
   virtual std::uint64_t number() const = 0;  ///< its own, for as long as it is
-  virtual std::uint64_t store() const = 0;   ///< number of the store whose objects it holds; zero: none
+  virtual std::uint64_t store() const = 0;   ///< number of the store that its objects are of; zero: none
   /// The objects, and parts of objects, that it holds; some may turn out damaged when they are read.
   virtual std::vector<segment_record> contents() = 0;
   /// Erases everything; it holds objects of that store from now on.
@@ -36,13 +36,13 @@ class object_disk {
 
   /// @param report  of each save and each load.
   virtual void begin_work(std::function<void(std::span<const outcome>)> report) = 0;
-  /// Forgets what has not begun, but for erasures, and waits for what has. Reports nothing any more.
+  /// Forgets work that has not begun, but for erasures, and waits for the rest. Reports nothing any more.
   virtual void end_work() = 0;
   /// An object, one piece after the other.
   using source = std::vector<std::span<const std::byte>>;
   using target = std::vector<std::span<std::byte>>;
-  /// @param bytes  stay as they are until it is reported, or are not what the object's checksum says: then it
-  /// is reported as failed. A part of an object has no checksum: its bytes stay, or it is erased.
+  /// @param bytes  stay as they are until it is reported, or disagree with the object's checksum: then it is
+  /// reported as failed. A part of an object has no checksum: its bytes stay, or it is erased.
   virtual void save(const segment_record& object, source bytes) = 0;
   /// @param into  as long as the saved bytes; nothing else uses that memory until the load is reported.
   virtual void load(std::uint64_t ticket, target into) = 0;

@@ -103,7 +103,7 @@ result<std::unique_ptr<rocksdb_object_disk>> rocksdb_object_disk::open(rocksdb_o
   auto opened = rocksdb_tier::open(std::move(tier), [&](const listed_block& b) { made->take(b, found); });
   if (!opened) return fail(opened.error());
   made->tier_ = std::move(*opened);
-  // Chunks of what was being written, or erased, when the process was killed.
+  // Chunks of objects that were being written, or erased, when the process was killed.
   std::vector<block_key> broken;
   for (const auto& [ticket, chunks] : found) {
     const auto held = made->held_.find(ticket);
@@ -212,7 +212,7 @@ void rocksdb_object_disk::start_over(std::uint64_t store) {
   });
 }
 
-/// What the folder as a whole holds was saved for a directory in one shard.
+/// Objects of the folder as a whole were saved for a directory in one shard.
 result<std::unique_ptr<object_disk>> rocksdb_object_disk::part(std::uint32_t shard, std::uint32_t shards) {
   if (store_ != 0) start_over(0);
   auto own = options_;
@@ -304,8 +304,8 @@ void rocksdb_object_disk::turn(std::unique_lock<std::mutex>& lock) {
 
 namespace {
 
-/// Reports what is done by several threads: each says so at once, unless another is saying something, which
-/// then says that, too.
+/// Reports the results of several threads: each reports at once, unless another is reporting, which then
+/// reports that result, too.
 class joint_report {
  public:
   explicit joint_report(const std::function<void(std::span<const object_disk::outcome>)>& to) : to_(to) {}

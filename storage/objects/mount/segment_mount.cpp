@@ -35,7 +35,7 @@ segment_mount::~segment_mount() {
   if (keeper_.joinable()) keeper_.join();
 }
 
-/// What this process mounts in one of the shards.
+/// This process's part of the mount in one of the shards.
 result<segment_mount_options> segment_mount::part(std::uint32_t shard, std::uint32_t count) const {
   constexpr std::uint64_t page = 2 * MiB;  // memory comes in these
   auto o = options_;
@@ -139,7 +139,7 @@ std::optional<boundary_report> segment_mount::withhold(std::uint64_t bytes) {
   return all;
 }
 
-/// Tells both what to do without until neither is to be told anything else.
+/// Tells both sides how much to withhold, until neither figure changes any more.
 void segment_mount::divide() {
   using side = memory_boundary::side;
   constexpr int rounds_max = 16;  // then other work has its turn

@@ -49,14 +49,14 @@ struct segment_mount_options {
 };
 
 /// Each shard of the directory gets an even part of the memory, and of the SSD, as a segment of this name,
-/// with ports that follow on those that were given. Memory that is shared with another user in this process
-/// belongs to that one first, and goes to objects and back a slab at a time (`memory_boundary`). Where a
-/// directory with another number of shards comes, everything begins again, empty.
+/// with ports that follow on the given ones. Memory that is shared with another user in this process belongs
+/// to that one first, and goes to objects and back a slab at a time (`memory_boundary`). Where a directory
+/// with another number of shards comes, everything begins again, empty.
 /// @thread  construction and destruction only; works on threads of its own
 class segment_mount {
  public:
-  /// Mounts the segments. @error those of `directory_link::connect`; `ec::already_exists` if the name is
-  /// taken; `ec::out_of_space`, `ec::io_error` for the memory and the ports.
+  /// Mounts the segments. @error as `directory_link::connect`; `ec::already_exists` if the name is taken;
+  /// `ec::out_of_space`, `ec::io_error` for the memory and the ports.
   static result<std::unique_ptr<segment_mount>> start(segment_mount_options options);
   ~segment_mount();
 

@@ -164,7 +164,7 @@ std::optional<boundary_report> shard_mount::withhold(std::uint64_t bytes) {
   return stands.report;
 }
 
-/// What lay in the segment is gone; what holds of the segment itself, such as draining, stays.
+/// The segment's objects are gone; its own state, such as draining, stays.
 void shard_mount::begin_again() {
   forget_mounted();
   draining_ = life_->ledger.with([](segment_ledger& l) { return l.former().draining; });
@@ -269,7 +269,7 @@ void shard_mount::order(const disk_order& o) {
   else disk.load(object.ticket, std::move(pieces));
 }
 
-/// When what the frame says to erase is erased.
+/// Acknowledges a frame once its erasures are done.
 void shard_mount::acknowledge(std::uint64_t number) {
   const auto tell = [link = link_, number] {
     static_cast<void>(link->ask(store_wire::op::acked, [&](byte_writer& out) { out.put(number); }));
@@ -277,7 +277,7 @@ void shard_mount::acknowledge(std::uint64_t number) {
   disk_ != 0 ? options_.disk->after_erasures(tell) : tell();
 }
 
-/// Takes down what the directory tells, until the connection ends.
+/// Takes down the directory's frames, until the connection ends.
 void shard_mount::listen() {
   link_->only_listens();
   for (auto number = store_wire::journal_base + 1;; ++number) {

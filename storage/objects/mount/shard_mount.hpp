@@ -29,8 +29,8 @@ namespace mooncaf {
 class shard_mount {
  public:
   /// Mounts the segment.
-  /// @param options  of this shard's part of what is mounted. @param shards  of the directory: where one of
-  /// another number answers, the contents are of no use to it.
+  /// @param options  of this shard's part of the mount. @param shards  of the directory: where one of another
+  /// number answers, the contents are of no use to it.
   /// @param wrong  called then, on the holder's thread, which tries on.
   /// @error as `segment_mount::start`; `ec::peer_lost` for another number of shards, too.
   static result<std::unique_ptr<shard_mount>> start(segment_mount_options options, std::uint32_t shards,
@@ -41,7 +41,7 @@ class shard_mount {
   /// @returns how it stands; nothing while there is no directory. Waits for its answer. @thread  any
   std::optional<boundary_report> withhold(std::uint64_t bytes);
   std::uint64_t shared_bytes() const noexcept { return options_.shared_bytes; }
-  /// Ends what others may wait for in `withhold`, for good. @thread  any
+  /// Ends all waiting in `withhold`, for good. @thread  any
   void stop();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Carries out what the directory tells a process that mounts memory: copies objects to other segments.
+// Carries out the directory's tasks for a process that mounts memory: copies objects to other segments.
 
 #include <condition_variable>
 #include <deque>

@@ -12,7 +12,7 @@ namespace mooncaf {
 /// @thread  construction and destruction only
 class page_filler {
  public:
-  /// @param bytes  of a shared mapping; what it holds does not change. Must outlive the object.
+  /// @param bytes  of a shared mapping; they do not change. Must outlive the object.
   explicit page_filler(std::span<std::byte> bytes);
   ~page_filler();  ///< leaves the rest as it is
 

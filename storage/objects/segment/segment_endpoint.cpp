@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t strangers_max = 32;
 constexpr std::size_t chunk_bytes = 256 * KiB;  // memory that each connection keeps
 constexpr auto greeting_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
-/// The segment may hear later than a client of what the directory has told it. A client that needs an answer
-/// after that asks again.
+/// The segment may hear the directory's news later than a client. A client that needs an answer after that
+/// asks again.
 constexpr auto journal_limit = std::chrono::milliseconds(500);
 }  // namespace
 

@@ -29,7 +29,7 @@ namespace mooncaf {
 class segment_endpoint {
  public:
   /// @param store_key  the tenants' keys are derived from it. @param port  0: any free one.
-  /// @param ledger  must outlive the endpoint. @error those of `listen_tcp`
+  /// @param ledger  must outlive the endpoint. @error as `listen_tcp`
   static result<std::unique_ptr<segment_endpoint>> open(std::string store_key, const std::string& host,
                                                         std::uint16_t port, shared_ledger& ledger);
   static constexpr std::size_t connections_max = 128;

@@ -8,8 +8,8 @@ namespace mooncaf {
 
 using store_wire::entry;
 
-// One case for each kind of entry; what cannot be understood ends the link, as the ledger would be wrong
-// from then on.
+// One case for each kind of entry; an entry that cannot be understood ends the link, as the ledger would be
+// wrong from then on.
 segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload, time_point now) {
   byte_reader in{payload};
   outcome o;

@@ -1,6 +1,6 @@
 #pragma once
-// What the holder of a segment knows of its contents: written down as the directory tells it, and told to the
-// next directory. No socket and no clock.
+// The holder's record of a segment's contents: written down as the directory tells it, and told to the next
+// directory. No socket and no clock.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace mooncaf {
 std::vector<std::vector<std::byte>> announcement_of(std::uint32_t segment,
                                                     std::span<const segment_record> records);
 
-/// What the directory wants the holder of an SSD to do.
+/// The directory's order to the holder of an SSD.
 struct disk_order {
   enum class kind : std::uint8_t { save, load, erase } what = kind::erase;
   /// Ticket, and for the others size. To be saved: all of it, but its place.
@@ -42,9 +42,9 @@ class segment_ledger {
   void begin(std::uint32_t segment) { former_.segment = segment; }
   /// The number of the SSD beside it.
   void begin_disk(std::uint32_t segment) { disk_ = segment; }
-  /// Whether nothing is to be placed in it; of a segment that begins again, what held for it before.
+  /// Whether nothing is to be placed in it; a segment that begins again keeps it as it was.
   void begin_draining(bool on) { former_.draining = on; }
-  /// What the segment tells a directory that does not know it.
+  /// The segment's words to a directory that does not know it.
   const store_wire::former_life& former() const noexcept { return former_; }
   /// @param payload  of a journal frame.
   outcome apply(std::span<const std::byte> payload, time_point now);

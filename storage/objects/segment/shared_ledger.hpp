@@ -1,6 +1,6 @@
 #pragma once
-// A segment and the ledger of its contents, shared by the thread that hears the directory and those that
-// serve the endpoint's connections.
+// A segment and the ledger of its contents, shared by the thread that hears the directory and the threads of
+// the endpoint's connections.
 
 #include <condition_variable>
 #include <cstddef>
@@ -41,26 +41,26 @@ class shared_ledger {
                                                              ///< piece
     std::shared_ptr<const std::vector<std::uint64_t>> sums;  ///< of its pieces; null: the bytes are not
                                                              ///< checked
-    std::optional<std::uint64_t> checksum;                   ///< xxh3-64 of what is read, where that is known
+    std::optional<std::uint64_t> checksum;  ///< xxh3-64 of the bytes to read, where that is known
   };
   /// A published object that lies here as a whole is held against its checksum, unless it was before: from
   /// then on each piece is held against its bytes at that time, so reading a part costs what the part does.
-  /// Of an object that is not published yet, what its writer has not written is zero.
-  /// @param tenant  must outlive the reading; `endpoint_wire::everyone` reads what is published and known
+  /// Of an object that is not published yet, bytes not written are zero.
+  /// @param tenant  must outlive the reading; `endpoint_wire::everyone` reads objects published and known
   /// here now, unchecked: such a client knows the objects' checksums.
-  /// @error not_found for what is not the tenant's, checksum_mismatch
+  /// @error not_found for objects not the tenant's, checksum_mismatch
   reading begin_read(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
-  /// Copies some of it. @param at  in what is read. @error not_found if another object has the place by now,
+  /// Copies some of it. @param at  in the reading. @error not_found if another object has the place by now,
   /// checksum_mismatch; then `into` holds bytes that must not be handed out.
   store_code read(const reading& r, std::uint64_t at, std::span<std::byte> into);
   /// The bytes where they lie, for `everyone`, whose client notices by the checksum if they change meanwhile.
   std::span<const std::byte> bytes_of(const reading& r) const { return memory_.subspan(r.offset, r.bytes); }
 
-  /// Checks all bytes of a published object, which lie here in one piece; a tenant's object once, since what
-  /// it reads of it later is held against that.
+  /// Checks all bytes of a published object, which lie here in one piece; a tenant's object once, since its
+  /// later reads are held against that.
   /// @param tenant  that has the object, or `endpoint_wire::everyone`. @param checksum  xxh3-64 of the bytes
   /// there.
-  /// @error not_found for what is not the tenant's, is not published, or is a part of an object
+  /// @error not_found for an object not the tenant's or not published, or a part of one
   store_code look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until,
                   std::uint64_t& checksum);
 
@@ -70,7 +70,7 @@ class shared_ledger {
     std::uint64_t ticket = 0, offset = 0, bytes = 0;
     bool whole = false;  ///< all of the object's bytes here
   };
-  /// Clears what of the object no earlier write has touched, unless this one covers all of it.
+  /// Clears the bytes of the object that no earlier write has touched, unless this one covers all of it.
   writing begin_write(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
   /// @param at  in the part. @returns false if the object is not being written any more.
   bool write(const writing& w, std::uint64_t at, std::span<const std::byte> bytes);
