@@ -12,7 +12,7 @@ namespace mooncaf {
 class decayed_rate {
  public:
   static constexpr double half_life_s = 10;
-  static constexpr double one_per_s = 0.6931471805599453 / half_life_s;  ///< what an event counts when it
+  static constexpr double one_per_s = 0.6931471805599453 / half_life_s;  ///< weight of an event when it
                                                                          ///< happens
 
   void note(time_point now, double events = 1) {

@@ -1,5 +1,6 @@
 #pragma once
-// The SSDs of holders: what lies on each, in which order objects leave it, and whether it may be written to.
+// The SSDs of holders: which objects lie on each, in which order they leave it, and whether it may be written
+// to.
 
 #include <cstdint>
 #include <map>
@@ -23,13 +24,13 @@ struct stored_object;
 
 /// A holder has one SSD at most, beside one segment of memory, and bytes move between these two alone.
 ///
-/// Invariant: `used` of an SSD is what was charged to it, and counts with the tenants that were charged
+/// Invariant: `used` of an SSD is the sum of its charges, and counts with the tenants that were charged
 /// (`tenant_use::disk_bytes`). An object stands once in the order of each SSD on which it has a part.
 /// @thread  not synchronised. @pre of every function that takes an SSD: the SSD is mounted, unless the
 /// function says otherwise.
 class disk_space {
  public:
-  /// When last used; then what lies deeper in its chain goes first; then what is there for longer.
+  /// When last used; then the object deeper in its chain goes first; then the older one.
   using rank = std::tuple<time_point, std::uint32_t, std::uint64_t>;
   class slot {
    private:
@@ -49,7 +50,7 @@ class disk_space {
     bool draining = false;
   };
   void mount(std::uint32_t id, mounted&& disk);
-  /// @pre no object has a part there. What was charged for others is not any more.
+  /// @pre no object has a part there. Its other charges end.
   void unmount(std::uint32_t id) { disks_.erase(id); }
   bool has(std::uint32_t id) const { return disks_.count(id) != 0; }
   std::uint32_t named(std::string_view name) const;  ///< zero: none

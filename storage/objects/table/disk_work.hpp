@@ -50,7 +50,7 @@ class disk_work {
     std::vector<memory_part> room;  ///< memory of a load whose object is gone: it is free now
     bool complete = false;  ///< nothing is to be waited for: all parts are there, or this one will not be
   };
-  /// @returns nothing for what is not known, or was reported before.
+  /// @returns nothing for work not known, or reported before.
   std::optional<report> done(std::uint32_t disk, std::uint64_t ticket, bool good);
 
   struct finished {

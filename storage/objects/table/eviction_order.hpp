@@ -21,7 +21,7 @@ namespace mooncaf {
 /// goes for which these odds, times the cost of recomputing one byte of it, are least.
 ///
 /// @thread  not synchronised.  @cost O(log n) a change, O(1) for the next one; 56 bytes an object, 24 where
-/// it may be given up, and 64 to 128 for what is remembered, once something has been given up.
+/// it may be given up, and 64 to 128 for memory of gone objects, once one has been given up.
 /// @source  hits for the space and time that they take as in N. Beckmann et al., LHD: Improving Cache Hit
 /// Rate by Maximizing Hit Density, NSDI 2018; remembered uses as in N. Megiddo, D. Modha, ARC, FAST 2003.
 class eviction_order {
@@ -94,7 +94,7 @@ class eviction_order {
     bool followed = false;
     std::uint8_t worth_class = 0;
   };
-  /// What is remembered of a gone object, until another one takes the slot.
+  /// Memory of a gone object, until another one takes the slot.
   struct memory {
     std::uint32_t tag = 0, uses = 0;
     std::uint64_t counted = 0;

@@ -35,7 +35,7 @@ void lone_parts::take_out(std::string_view key, const disk_part& part) {
 
 void lone_parts::forget(std::string_view name, std::uint64_t version) {
   if (all_.empty()) return;
-  const std::string key{name};  // `name` may point into what is erased
+  const std::string key{name};  // `name` may point into an erased part
   std::vector<disk_part> going;
   for (const auto& [id, by_key] : all_)
     if (const auto found = by_key.find(key); found != by_key.end())

@@ -1,6 +1,6 @@
 #pragma once
-// Parts of objects on SSDs whose other parts are away. They are kept until the other SSDs are back, the key
-// has another value, or room is wanted.
+// Parts of objects on SSDs while their other parts are away. They are kept until the other SSDs are back, the
+// key has another value, or room is wanted.
 
 #include <cstdint>
 #include <functional>
@@ -27,13 +27,13 @@ struct lone_part {
 /// @thread  not synchronised.
 class lone_parts {
  public:
-  /// @param journal  is told what is to be erased; may be null. Both must outlive this.
+  /// @param journal  hears of parts to erase; may be null. Both must outlive this.
   lone_parts(disk_space& disks, object_journal* journal) : disks_(disks), journal_(journal) {}
 
   void add(std::string_view key, lone_part&& one);
   /// The parts that are there of a replica, in the order of the object's bytes.
   std::vector<lone_part> of_replica(std::string_view key, std::uint64_t replica) const;
-  /// Takes the part out of the book; the caller decides what becomes of its bytes.
+  /// Takes the part out of the book; the caller decides on its bytes.
   void take_out(std::string_view key, const disk_part& part);
   /// Erases the parts of this value and of earlier ones.
   void forget(std::string_view key, std::uint64_t version = ~std::uint64_t{0});

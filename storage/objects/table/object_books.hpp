@@ -1,6 +1,6 @@
 #pragma once
 // The parts of the table that own data. `object_life` and the classes above it are given these books, and
-// each takes what it needs.
+// each takes the ones it needs.
 
 #include "storage/objects/table/disk_space.hpp"
 #include "storage/objects/table/disk_work.hpp"

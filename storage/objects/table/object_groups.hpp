@@ -57,12 +57,12 @@ class object_groups {
   static bool first_use_at(stored_object& o, time_point now);
 
   // ---- other shards
-  /// @returns false, and leases nothing, where the shard is to hear first what has become of the group.
+  /// @returns false, and leases nothing, where the shard is to hear the group's news first.
   bool lease(stored_object& o, time_point until);
   /// Until when any shard has leased the group; the start of time if no other shard has members.
   static time_point leased_until(const stored_object& o);
   struct left_elsewhere {
-    bool any = false, soft = false;  ///< also what is pinned softly
+    bool any = false, soft = false;  ///< also objects pinned softly
   };
   /// How much of the group other shards have given up since the last call: members here are to follow.
   static left_elsewhere news(stored_object& o);

@@ -28,7 +28,7 @@ class object_index {
   const stored_object* find(std::string_view key) const;
   /// By all that is known of its key. @param hash  see `hash_of`
   stored_object* find_hash(std::uint64_t hash);
-  /// Whether another value of the key is being written beside what is there.
+  /// Whether another value of the key is being written beside its present one.
   bool has_beside(std::string_view key) const { return beside_.find(key) != beside_.end(); }
 
   /// @returns the object of the key, and whether it is a new one.

@@ -1,5 +1,5 @@
 #pragma once
-// The interface through which the table tells what becomes of mounted memory and SSDs.
+// The interface through which the table tells of changes to mounted memory and SSDs.
 
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace mooncaf {
 
-/// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
+/// Hears of changes to the memory of segments, in the order in which they happen. Called within the table's
 /// functions.
 class object_journal {
  public:
@@ -25,7 +25,7 @@ class object_journal {
   virtual void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) = 0;
   /// The key's former value counts no more: it was removed or replaced.
   virtual void changed(std::string_view key) = 0;
-  /// The holder of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
+  /// The holder of the SSD `to` is to write the bytes at `from` to it, or the other way round; `disk_done`
   /// says how it went.
   virtual void save(std::uint32_t to, const segment_record& record, std::string_view key,
                     std::string_view group, std::span<const replica_place> from) = 0;

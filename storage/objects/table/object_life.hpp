@@ -1,6 +1,6 @@
 #pragma once
-// What becomes of one object, in all the books that know of it: it appears, is leased, lies in memory, on SSD
-// or in both, and leaves. The classes above decide whether it should.
+// The life of one object, in all the books that know of it: it appears, is leased, lies in memory, on SSD or
+// in both, and leaves. The classes above decide whether it should.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ class object_life {
   /// How an object came into memory, and whether it has earned its place there.
   class slot {
    public:
-    /// Uses that were counted; of what is on SSD: since it left memory where it was for good.
+    /// Uses that were counted; of an object on SSD: since it left a lasting place in memory.
     std::uint32_t hits() const noexcept { return hits_; }
     bool transient() const noexcept {
       return transient_;
@@ -60,7 +60,7 @@ class object_life {
   bool holds_with_group(stored_object& o, time_point now);
   /// Nothing protects it any more, unless it is pinned hard, or an SSD works on it.
   void offer(stored_object& o, time_point now);
-  /// Ends what time has ended: leases, soft pins, and holds of groups.
+  /// Ends leases, soft pins, and holds of groups when their time is over.
   void settle(time_point now);
 
   // ---- is used
@@ -74,7 +74,8 @@ class object_life {
   // ---- memory
   /// @pre no client reads the object in memory, and it is on SSD.
   void leave_memory(stored_object& o, time_point now);
-  /// Gives up the replica of the first part that is one of these, but never the last. @returns whether it did.
+  /// Gives up the replica of the first part that is one of these, but never the last. @returns whether it
+  /// did.
   bool drop_replica(stored_object& o, const std::function<bool(const memory_part&)>& of_these,
                     time_point now);
   /// The segment is going, and with it each replica of which a part lies there. The other parts of such a
@@ -90,7 +91,7 @@ class object_life {
   void drop_from_disk(stored_object& o, std::uint64_t replica);
   /// An object that is not on SSD any more stays in memory like any other.
   void settle_in_memory(stored_object& o);
-  /// SSDs work on it no more, or what they do is for nothing.
+  /// SSDs work on it no more, or in vain.
   void end_work(stored_object& o, bool given_up, time_point now);
 
   // ---- is told of
@@ -99,7 +100,7 @@ class object_life {
   /// The key's former value counts no more.
   void changed(std::string_view key);
 
-  /// Recounts what there is of each tenant's; nothing if an object contradicts a book. For tests. @cost O(objects)
+  /// Recounts each tenant's use; nothing if an object contradicts a book. For tests. @cost O(objects)
   bool consistent(std::vector<tenant_use>& uses) const;
 
  private:

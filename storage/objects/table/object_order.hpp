@@ -27,8 +27,8 @@ struct victim_wish {
   bool at_last = false;
 };
 
-/// Invariant: each object from `enter` to `leave` has one handle, and each handle in use one object. An object is
-/// entered held: it goes only once it stands as `plain` or `soft`.
+/// Invariant: each object from `enter` to `leave` has one handle, and each handle in use one object. An
+/// object is entered held: it goes only once it stands as `plain` or `soft`.
 /// @thread  not synchronised.
 class object_order {
  public:
@@ -77,7 +77,8 @@ class object_order {
   standing standing_of(const stored_object& o) const { return order_.standing_of(place(o)); }
   /// The next object of one tenant, or of all; null if all are held or have children.
   stored_object* next(std::optional<std::uint32_t> owner);
-  /// Among objects whose children are all in other shards the one used longest ago. @cost O(all such objects)
+  /// Among objects with all their children in other shards the one used longest ago. @cost O(all such
+  /// objects)
   stored_object* next_followed(const victim_wish& from) const;
   /// No other shard has a child of it any more.
   void childless(stored_object& o);

@@ -1,5 +1,5 @@
 #pragma once
-// What protects an object for a time: leases, pins, times to live.
+// Protections of an object for a time: leases, pins, times to live.
 
 #include <cstddef>
 #include <set>
@@ -11,7 +11,7 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// Says when a protection ends; the caller decides what then becomes of the object.
+/// Says when a protection ends; the caller then decides on the object.
 ///
 /// Invariant: objects with a lease hang in one list, in the order in which their leases end, because all
 /// leases are of one length and time never goes back. A lease that has ended protects until `lease_ended` has
@@ -44,7 +44,7 @@ class object_protection {
   /// Sets an end without a lease in the list: of a lease that an earlier directory granted, or that is cut
   /// short.
   void set_lease_end(stored_object& o, time_point end);
-  /// The next object whose lease has ended; it is taken off the list. Null: none.
+  /// The next object with an ended lease; it is taken off the list. Null: none.
   stored_object* lease_ended(time_point now);
   stored_object* oldest_lease() const noexcept { return oldest_; }
   static stored_object* next_lease(const stored_object& o);
@@ -57,9 +57,9 @@ class object_protection {
   /// The object is published: from now on `expired` and `soft_pin_ended` report it when its times have come.
   void watch(stored_object& o, time_point now);
   void forget(stored_object& o);  ///< with its lease
-  /// The next object whose soft pin has ended; each once. Null: none.
+  /// The next object with an ended soft pin; each once. Null: none.
   stored_object* soft_pin_ended(time_point now);
-  /// An object whose time to live has ended, as long as it is watched. Null: none.
+  /// An object past its time to live, as long as it is watched. Null: none.
   stored_object* expired(time_point now) const;
 
   std::size_t leases() const noexcept { return leases_; }

@@ -43,7 +43,7 @@ bool object_puts::makes_sense(const put_policy& policy, std::uint64_t size, cons
          ties.cost >= 0 && std::isfinite(ties.cost);
 }
 
-/// Whether what is there lets it be written.
+/// Whether the key's present value lets it be written.
 object_puts::wanted object_puts::look(std::string_view key, std::uint64_t size, const put_policy& policy) {
   wanted want;
   const auto refuse = [&](store_code why) { return want.code = why, want; };
@@ -131,7 +131,7 @@ std::vector<memory_part> object_puts::place_all(const wanted& want, const put_po
   if (room < want.size) return memory;
   const placement_wish beside{policy, host, others, now};
   for (std::uint32_t copy = 0; copy < want.copies; ++copy) {
-    // For the first copy others make way; for a further one, only what is free.
+    // For the first copy other objects make way; a further one takes free memory alone.
     auto parts = copy == 0 && !policy.move ? place_first(want.size, beside, coming)
                                            : b_.placing.place(want.size, beside);
     if (parts.empty()) break;
@@ -247,7 +247,7 @@ store_code object_puts::publish(session_id writer, std::uint64_t ticket, std::ui
   b_.quotas.less(o.owner, &tenant_use::reserved);
   o.checksum = checksum;
   if (moves) become(o, ticket);
-  // A later directory that knows both takes this one, so it is told of before what it replaces is gone.
+  // A later directory that knows both takes this one, so it is told of before the old one is gone.
   const auto* const old = o.beside ? b_.index.find(*o.key) : nullptr;
   if (old && old->group.any() && !o.group.any()) b_.groups.join(o, object_groups::name(*old));
   life_.changed(*o.key);
@@ -260,7 +260,7 @@ store_code object_puts::publish(session_id writer, std::uint64_t ticket, std::ui
   return store_code::ok;
 }
 
-/// The copy of a move is what it was copied from.
+/// The copy of a move keeps pins, uses and warmth of its original.
 void object_puts::become(stored_object& o, std::uint64_t ticket) {
   b_.quotas.less(o.owner, &tenant_use::moving_bytes, bytes_in_parts(o.memory));
   const auto& was = *b_.index.find(*o.key);

@@ -1,6 +1,6 @@
 #pragma once
-// How an object comes to be: room is reserved, its writer fills it, and it is published, beside, or in place of,
-// what is there.
+// How an object comes to be: room is reserved, its writer fills it, and it is published, beside, or in place
+// of, the present value.
 //
 //            reserve                     publish
 //   absent ───────────► reserved (nobody sees it) ───────► published
@@ -24,7 +24,7 @@ class object_reading;
 class object_saving;
 class room_maker;
 
-/// See `object_table` for what the functions of the same names promise.
+/// See `object_table` for the promises of the functions of the same names.
 /// @thread  not synchronised.
 class object_puts {
  public:
@@ -48,7 +48,7 @@ class object_puts {
   void end_unnamed(time_point now);
 
  private:
-  /// A put that `reserve` looks at: what of the replicas that are there stays, and how many are new.
+  /// A put that `reserve` looks at: which present replicas stay, and how many are new.
   struct wanted {
     store_code code = store_code::ok;
     std::uint64_t size = 0;

@@ -24,8 +24,7 @@ stored_object* object_reading::visible(std::string_view key, time_point now) {
       life_.erase(*o, object_life::protected_until(*o), now);
       return nullptr;
     }
-    if (!o->group.any() || !rooms_.follow_group(*o, now))
-      return o;
+    if (!o->group.any() || !rooms_.follow_group(*o, now)) return o;
     // Following its group may have removed the object, so it is looked up again.
   }
 }
@@ -79,7 +78,7 @@ void object_reading::hold(std::string_view key, time_point now) {
 
 // ---- from SSD ---------------------------------------------------------------------------------------------
 
-// Room is made for all parts before any is read, so that two loads cannot each hold half of what they need.
+// Room is made for all parts before any is read, so that two loads cannot each hold half of their room.
 store_code object_reading::load(std::string_view key, time_point now) {
   auto* const o = visible(key, now);
   if (!o) return store_code::not_found;
@@ -112,7 +111,7 @@ store_code object_reading::load(std::string_view key, time_point now) {
   return coming || b_.quotas.use().leaving_bytes > 0 ? store_code::busy : store_code::no_space;
 }
 
-/// Within the quota of its tenant: then what makes way is that one's.
+/// Within the quota of its tenant: then only that tenant's objects make way.
 /// @param coming  becomes true if there will be room when others are saved.
 /// @returns for each part of the replica, or nothing.
 std::vector<std::vector<memory_part>> object_reading::room_to_load(const stored_object& o,

@@ -1,5 +1,5 @@
 #pragma once
-// Looks at objects: what each does to the object, and how the object comes back into memory from SSD.
+// Looks at objects: a look's effect on its object, and how an object comes back into memory from SSD.
 
 #include <cstdint>
 #include <span>
@@ -27,8 +27,8 @@ class object_reading {
   /// See `object_table::hold`.
   void hold(std::string_view key, time_point now);
 
-  /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is made,
-  /// not_found, no_space.
+  /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
+  /// made, not_found, no_space.
   store_code load(std::string_view key, time_point now);
   /// All parts of the load have been reported. @param good  all could be read.
   void end_load(stored_object& o, bool good, time_point now);

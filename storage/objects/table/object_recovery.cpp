@@ -12,7 +12,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Whether the record says of a published object what a directory would have told its holder.
+/// Whether a directory could have told a holder this record of a published object.
 bool makes_sense(const segment_record& r) {
   const auto bytes_of = [](std::string_view name) { return split_name(name).key.size(); };
   return object_puts::is_key(r.key) && bytes_of(r.group) <= object_puts::key_bytes_max &&
@@ -57,7 +57,7 @@ bool object_recovery::recover(std::uint32_t id, segment_record&& r, time_point n
   return true;
 }
 
-/// A whole replica. @returns whether it agrees with what other segments said.
+/// A whole replica. @returns whether it agrees with other segments' records.
 bool object_recovery::take_in(std::string&& name, const segment_record& r, std::span<const memory_part> parts,
                               time_point now) {
   // The earlier directory may have granted a lease that this one has not heard of.
@@ -160,7 +160,7 @@ bool object_recovery::take_in_on_disk(std::string&& key, const segment_record& r
   return true;
 }
 
-/// Joins the part with those that wait; objects that are complete with it appear. @returns whether the part
+/// Joins the part with the waiting ones; objects that are complete with it appear. @returns whether the part
 /// may be of use, or was.
 bool object_recovery::join_others(const std::string& key, lone_part&& fresh, time_point now) {
   const auto* const there = b_.index.find(key);

@@ -1,7 +1,7 @@
 #pragma once
-// What segments and SSDs bring along: from an earlier directory, or when they are back. A stripe waits for
-// the stripes of other segments until `end_recovery`, a part on SSD for as long as its room is not wanted and
-// the key has no other value.
+// Objects that segments and SSDs bring along: from an earlier directory, or when they are back. A stripe
+// waits for the stripes of other segments until `end_recovery`, a part on SSD for as long as its room is not
+// wanted and the key has no other value.
 
 #include <cstdint>
 #include <span>
@@ -32,10 +32,10 @@ class object_recovery {
 
   /// A segment is going, and the stripes in it that wait.
   void lose_segment(std::uint32_t segment);
-  /// An SSD is going. What lies on others of an object that lay there, too, waits for it to be back.
+  /// An SSD is going. Parts on other SSDs of an object that lay there, too, wait for it to be back.
   void lose_disk(stored_object& o, std::uint32_t disk, time_point now);
 
-  /// Adds up what waits. For tests.
+  /// Adds up the waiting parts. For tests.
   void count_into(std::vector<tenant_use>& uses) const;
 
  private:

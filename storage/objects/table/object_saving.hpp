@@ -1,5 +1,5 @@
 #pragma once
-// What goes from memory to SSD, and what makes room for it there.
+// Which objects go from memory to SSD, and which make room for them there.
 //
 //   in memory ──── saved: by the write policy of the SSD beside it ────► in both
 //       ▲                                                         room is wanted │ ▲ loaded: somebody reads
@@ -37,13 +37,13 @@ class object_saving {
   void save_by_policy(stored_object& o, time_point now);
   /// @param leaving  it leaves memory when it is saved. @returns whether it is on its way.
   bool save(stored_object& o, bool leaving, time_point now);
-  /// Whether what leaves memory is to be saved first, as far as the SSDs beside a replica can say; `late`
-  /// while they have other things to save.
+  /// Whether an object that leaves memory is to be saved first, as far as the SSDs beside a replica can say;
+  /// `late` while they save other objects.
   enum class parting { lost, saved, late };
   parting save_to_leave(stored_object& o, time_point now);
   /// All parts of the save have been reported. @param good  all are on SSD.
   void end_save(stored_object& o, bool good, time_point now);
-  /// A tenant's objects leave SSDs, what is not seen anyway first, until there is enough room.
+  /// A tenant's objects leave SSDs, lone parts first, until there is enough room.
   void make_way(std::uint32_t owner, const std::function<bool()>& enough, time_point now);
 
  private:

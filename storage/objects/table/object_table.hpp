@@ -60,10 +60,10 @@ class object_table {
   explicit object_table(object_table_options options, object_journal* journal = nullptr);
 
   /// Memory to place objects in. @returns its id, never used twice, or zero if the name is taken.
-  /// @param host  see host_place.hpp: what segments have in common of it one accident takes away together.
+  /// @param host  see host_place.hpp: segments that share a part of it can go in one accident.
   std::uint32_t mount(std::string name, std::string host, std::uint64_t bytes);
-  /// The same for memory that an earlier directory gave this number. What lies in it comes by `recover`;
-  /// not before the first `reserve`. @returns false if number or name are taken.
+  /// The same for memory that an earlier directory gave this number. Its objects come by `recover`; not
+  /// before the first `reserve`. @returns false if number or name are taken.
   bool remount(std::uint32_t id, std::string name, std::string host, std::uint64_t bytes);
   /// Records in the order of their offsets. Of two values of a key the later one stays, the other one's
   /// memory is freed.
@@ -87,22 +87,22 @@ class object_table {
   /// Leases an object that is in memory. One that was loaded and has not been found since may lose the lease
   /// to another load, so its reader has to compare the checksum, and ask again if it does not agree.
   void hold(std::string_view key, time_point now);
-  /// No more segments will come: stripes whose companions are missing are given up.
+  /// No more segments will come: stripes without all their companions are given up.
   void end_recovery(time_point now);
   /// The memory is gone, and with it all objects that have no whole replica elsewhere. @cost O(objects)
   void unmount(std::uint32_t segment, time_point now);
-  /// @param owner  the tenant whose bytes are counted as taken; zero: all.
+  /// @param owner  the tenant to count the taken bytes of; zero: all.
   std::vector<segment_view> segments(std::uint32_t owner = 0) const;
   /// Whether objects are placed in the segment. @returns false if there is none of this name.
   bool drain(std::string_view name, bool draining);
 
   /// Sees to it that no object lies in so much of the segment, as far as it can now: free runs are taken, and
-  /// objects of the segment leave by the usual order (`room_maker`). What is withheld beyond it is
-  /// given back. Nothing of it is given to an object before it is given back. Not before all is recovered.
-  /// @param bytes  in whole pages of 4 KiB. @returns what there is of it, and the order's state; nothing for
-  /// an SSD, or where there is no such segment. The watermarks are of what is not withheld.
+  /// objects of the segment leave by the usual order (`room_maker`). Memory withheld beyond it is given back.
+  /// Nothing of it is given to an object before it is given back. Not before all is recovered.
+  /// @param bytes  in whole pages of 4 KiB. @returns the bytes withheld, and the order's state; nothing for
+  /// an SSD, or where there is no such segment. The watermarks are of the memory not withheld.
   std::optional<boundary_report> withhold(std::uint32_t segment, std::uint64_t bytes, time_point now);
-  /// Runs that were withheld since the last call and still are: whole pages, whose bytes no object needs.
+  /// Runs that were withheld since the last call and still are: whole pages; no object needs their bytes.
   std::vector<withheld_run> take_withheld(std::uint32_t segment);
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
@@ -110,15 +110,15 @@ class object_table {
   /// @param ties  a new value that names no group stays in the old one's. It keeps the old one's place in its
   /// chain; a parent that is not there, or has been written for longer than this object, is ignored.
   /// @param size  ignored for a move.
-  /// @error invalid_key, invalid_parameters (no bytes; what only a move may ask for), already_exists (written
-  /// or being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing
-  /// to move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are left
-  /// out where they would not fit into the quota; a move does not count against it. busy: objects that make
-  /// way are being saved to SSD; ask again.
+  /// @error invalid_key, invalid_parameters (no bytes; a policy for moves alone), already_exists (written or
+  /// being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing to
+  /// move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are left out
+  /// where they would not fit into the quota; a move does not count against it. busy: objects that make way
+  /// are being saved to SSD; ask again.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
-  /// Room for an object whose key its writer says when the bytes are there. It is a small part of what is
-  /// free, and no object makes way for it. Ends by itself after `options.ahead_for`. @error no_space
+  /// Room for an object that its writer names when the bytes are there. It is a small part of the free
+  /// memory, and no object makes way for it. Ends by itself after `options.ahead_for`. @error no_space
   reservation reserve_ahead(session_id writer, std::uint64_t size, const put_policy& policy,
                             std::string_view host, time_point now);
   /// Gives such room a key; `publish` is next. @error not_found if there is none, or it is better not used
@@ -165,9 +165,10 @@ class object_table {
   /// Ends quarantines, pins and objects that outlived their TTL, and evicts above the high watermark.
   void tick(time_point now);
 
-  /// What another shard says. @pre there are others
+  /// Takes in another shard's message. @pre there are others
   void hear(const shard_message& message, time_point now);
-  /// Lets the other shards know what of quotas is free again. To be called after some of the functions above.
+  /// Lets the other shards know of quotas' room that is free again. To be called after some of the functions
+  /// above.
   void tell_others();
 
   object_counts counts() const;

@@ -1,5 +1,5 @@
 #pragma once
-// What a directory's options say of its table of objects.
+// The part of a directory's options that its table of objects takes.
 
 #include <cstdint>
 #include <memory>
@@ -16,10 +16,10 @@
 namespace mooncaf {
 
 struct object_table_options {
-  duration lease = std::chrono::seconds(10);     ///< how long a look protects what was found
+  duration lease = std::chrono::seconds(10);     ///< how long a look protects the objects found
   duration soft_pin = std::chrono::minutes(30);  ///< where a put does not say
   duration soft_pin_max = std::chrono::hours(24);
-  /// How long the bytes of a writer that was lost stay unused: what it sent may still be on its way.
+  /// How long the bytes of a writer that was lost stay unused: its last writes may still be on their way.
   duration quarantine = std::chrono::seconds(10);
   /// How long a writer keeps room for an object that it has not named.
   duration ahead_for = std::chrono::seconds(2);

@@ -26,7 +26,7 @@ void object_warmth::read(stored_object& o, double room_for_readers, time_point n
 void object_warmth::like(stored_object& o, const stored_object& other) { o.warmth = other.warmth; }
 
 /// An object that is read noticeably more than the coldest of the list comes into it: by one read, and by a
-/// tenth. So what is read once, or as often as everything else, costs no more than this look.
+/// tenth. So an object read once, or as often as all others, costs no more than this look.
 void object_warmth::note_hottest(stored_object& o, time_point now) {
   auto& s = o.warmth;
   if (s.listed_) return;

@@ -18,8 +18,8 @@ namespace mooncaf {
 struct stored_object;
 class object_index;
 
-/// Invariant: an object's key is in the list of the hottest exactly if its slot says so; the list may have keys of
-/// objects that are gone besides.
+/// Invariant: an object's key is in the list of the hottest exactly if its slot says so; the list may have
+/// keys of objects that are gone besides.
 /// @thread  not synchronised.
 class object_warmth {
  public:
@@ -45,7 +45,7 @@ class object_warmth {
   std::vector<std::string> take_hot() { return std::exchange(hot_, {}); }
   /// The objects in the list with their reads a second, the hottest first. @cost O(the list)
   std::vector<std::pair<double, stored_object*>> hottest(time_point now);
-  /// Below this rate an object is not among the hottest: that is what one read counts for a minute later.
+  /// Below this rate an object is not among the hottest: one read counts for that a minute later.
   static constexpr double forgotten_per_s = 1e-3;
 
   // ---- replicas that were made for readers

@@ -19,7 +19,7 @@ struct stored_object;
 /// The terms of a put, beside the bytes.
 struct put_terms {
   bool moves = false;         ///< the same object in other places
-  bool keeps = false;         ///< a move: the other replicas stay, but for those in `leaving`
+  bool keeps = false;         ///< a move: the other replicas stay, but for any in `leaving`
   std::uint32_t leaving = 0;  ///< a segment
 };
 

@@ -101,7 +101,7 @@ std::vector<memory_part> segment_placement::stripe_among(std::uint64_t size,
   return {};
 }
 
-/// An object whose stripes lie in one segment can be saved to the SSD beside it.
+/// An object with all stripes in one segment can be saved to the SSD beside it.
 std::vector<memory_part> segment_placement::stripe_in_one(std::uint64_t size, const placement_wish& where,
                                                           bool other_host, std::string_view host) {
   for (const auto id : segments_for(where, other_host, host))

@@ -13,7 +13,7 @@
 
 namespace mooncaf {
 
-/// What placement has to know of a replica.
+/// The wishes for the place of a replica.
 struct placement_wish {
   const put_policy& policy;
   std::string_view host;                   ///< the writer's
@@ -24,7 +24,7 @@ struct placement_wish {
 /// Finds free room; no object makes way for it. The room is allocated, and the caller has to take it or
 /// release it.
 ///
-/// The first replica lies near its writer, each further one as far as can be from those before, all on
+/// The first replica lies near its writer, each further one as far as can be from the ones before, all on
 /// distinct segments. Among segments that are equally near it takes the better of two drawn at random
 /// (`segment_space::suits`): a new segment gets more than its part, but never everything.
 /// @thread  not synchronised.

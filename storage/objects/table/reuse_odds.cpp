@@ -7,8 +7,8 @@
 namespace mooncaf {
 
 namespace {
-constexpr std::uint32_t period = 2048;  // objects given up between two looks at what was learned
-constexpr float fading = 0.8f;          // what was learned before counts so much at the next look
+constexpr std::uint32_t period = 2048;  // objects given up between two updates of the odds
+constexpr float fading = 0.8f;          // earlier counts weigh so much after an update
 }  // namespace
 
 // Until something is known the oldest objects go first.

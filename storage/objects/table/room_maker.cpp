@@ -92,8 +92,8 @@ way room_maker::let_go(stored_object& o, time_point now, bool lossy) {
   return way::made;
 }
 
-/// @param soft  with what is pinned softly. @returns false if it does not go, or has gone: then what is to be
-/// given up is to be chosen anew.
+/// @param soft  also objects pinned softly. @returns false if it does not go, or has gone: then the victim is
+/// to be chosen anew.
 bool room_maker::give_up_group(stored_object& o, bool soft, time_point now) {
   switch (groups_.give_up(o, soft, now)) {
     case shared_group::outcome::leased:
@@ -231,7 +231,7 @@ void room_maker::keep_quotas(time_point now) {
 
 // ---- other shards -----------------------------------------------------------------------------------------
 
-/// When what would go first of the tenant's was used, or put, last; about one lease later, if it was used.
+/// When the tenant's next victim was used, or put, last; about one lease later, if it was used.
 std::int64_t room_maker::coldest_of(std::uint32_t owner) {
   const auto* const o = victim({owner}, {});
   if (!o) return shard_commons::never;

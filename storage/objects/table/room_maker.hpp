@@ -1,6 +1,6 @@
 #pragma once
-// Which objects make way, and when: for a put, for a tenant's quota, for other shards, for what a holder
-// takes back, and above the high watermark.
+// Which objects make way, and when: for a put, a tenant's quota or other shards, where a holder takes memory
+// back, and above the high watermark.
 //
 //   a replica that was made for readers, of an object that nobody reads just now
 //     └► what the order gives up next, with those of its group that are no better protected
@@ -49,7 +49,7 @@ class room_maker {
   /// @param lossy  although it is not on SSD yet.
   way evict_one(time_point now, bool lossy, const victim_wish& from);
   /// Room in the tenant's quota, which is taken at once where it is there; its own objects make way for it.
-  /// @returns none if that is not enough; what it, or another shard, is busy with otherwise.
+  /// @returns none if that is not enough; `coming` or `late` while this or another shard makes room.
   way make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, bool lossy, time_point now);
   /// Down to the low watermark, if there is more than the high one.
   void keep_watermarks(time_point now);
@@ -62,7 +62,7 @@ class room_maker {
 
   // ---- other shards
   void make_room_for_others(const shard_message& asked, time_point now);
-  /// The others hear when what would go here was used last.
+  /// The others hear when the next victims here were used last.
   void say_coldest();
   /// Other shards have given up its group: so does this one. @returns false if there was nothing to follow.
   /// The object may be gone.

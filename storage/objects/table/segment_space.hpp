@@ -1,5 +1,5 @@
 #pragma once
-// The memory that holders have mounted, segment by segment, and what every byte of it is:
+// The memory that holders have mounted, segment by segment, and the state of every byte of it:
 //
 //          allocate, take                                  give_back at a later time
 //   free ──────────────────► an object's (or room for one) ─────────────────────────► rests
@@ -29,7 +29,7 @@ namespace mooncaf {
 /// segment is mounted, unless the function says otherwise.
 class segment_space {
  public:
-  /// @param journal  is told what is freed; may be null. Both must outlive this.
+  /// @param journal  hears of freed memory; may be null. Both must outlive this.
   segment_space(tenant_quotas& quotas, object_journal* journal) : quotas_(quotas), journal_(journal) {}
 
   // ---- segments
@@ -51,7 +51,7 @@ class segment_space {
   /// The SSD of the same holder; zero: none, also of a segment that is not there.
   std::uint32_t ssd_beside(std::uint32_t id) const;
   void set_ssd_beside(std::uint32_t id, std::uint32_t ssd) { segments_.at(id).ssd_beside = ssd; }
-  /// @param owner  the tenant whose bytes alone are counted as taken; zero: all.
+  /// @param owner  the one tenant to count the taken bytes of; zero: all.
   segment_view view(std::uint32_t id, std::uint32_t owner) const;
 
   // ---- how much there is
@@ -72,20 +72,20 @@ class segment_space {
   void give_back(const memory_part& part, time_point free_at, time_point now);
   /// The part's segment is going: its memory is given to no object any more.
   void lose(const memory_part& part);
-  void lose_room(const memory_part& part);  ///< and what was to be loaded there
+  void lose_room(const memory_part& part);  ///< and a load that was to go there
   void end_rests(time_point now);
 
   // ---- traffic
   /// Bytes that are read or written there.
   void note_traffic(std::uint32_t id, std::uint64_t bytes) { segments_.at(id).moved += bytes; }
-  /// How well it suits the next object, the larger the better: what is free of it, over what has been read
-  /// and written there lately.
+  /// How well it suits the next object, the larger the better: its free bytes, over the bytes read and
+  /// written there lately.
   double suits(std::uint32_t id, time_point now);
 
   // ---- what its holder takes back
   /// Takes one free run, of `bytes` at most or little more. @returns false if there is none.
   bool withhold_run(std::uint32_t id, std::uint64_t bytes);
-  /// Gives back what is withheld beyond so many bytes.
+  /// Gives back memory withheld beyond so many bytes.
   void give_back_withheld(std::uint32_t id, std::uint64_t bytes);
   std::uint64_t withheld_bytes(std::uint32_t id) const { return segments_.at(id).withheld_bytes; }
   /// Longest run that `withhold_run` takes.
@@ -93,7 +93,7 @@ class segment_space {
   /// Runs that were withheld since the last call and still are.
   std::vector<withheld_run> take_withheld(std::uint32_t id);
 
-  /// Recounts everything; adds to each tenant's what rests, and calls for each resting part. For tests.
+  /// Recounts everything; adds resting bytes to each tenant's, and calls for each resting part. For tests.
   bool consistent(std::vector<tenant_use>& uses) const;
 
  private:

@@ -94,7 +94,7 @@ bool shard_commons::take(std::uint32_t owner, const quota_use& more) noexcept {
   return false;
 }
 
-// Unsigned differences: what is less is added as what makes the sum wrap.
+// Unsigned differences: a decrease is added as a number that makes the sum wrap.
 void shard_commons::change(std::uint32_t owner, const quota_use& was, const quota_use& is) noexcept {
   auto& t = of(owner);
   const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t before, std::uint64_t after) {

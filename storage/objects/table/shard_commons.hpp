@@ -1,7 +1,7 @@
 #pragma once
-// What the shards of one directory have in common, and say to each other: how much each tenant has of all of
-// them, which groups have members in several, which objects have children elsewhere. And a box of messages
-// for each.
+// The common data of one directory's shards, and their messages: how much each tenant has of all of them,
+// which groups have members in several, which objects have children elsewhere. And a box of messages for
+// each.
 //
 //   table of shard 0 ──┐  takes of a quota, leases or gives up a group,      ┌── table of shard 1
 //                      ├─► counts a child: a few atomics, or a lock that is ◄┤
@@ -26,7 +26,7 @@
 
 namespace mooncaf {
 
-/// What counts against a tenant's quota, or is asked of it.
+/// A use that counts against a tenant's quota, or is asked of it.
 struct quota_use {
   std::uint64_t bytes = 0, objects = 0, disk_bytes = 0;
   /// The part of it that leaves by itself, or was let in beside the quota.
@@ -63,10 +63,10 @@ class shared_group {
   times_left left() const noexcept { return left_in(word_.load()); }
   /// Rounded up by up to 1.1 ms.
   time_point leased_until() const noexcept { return until_in(word_.load()); }
-  /// @returns false, and leases nothing, where `known` is not what has become of it meanwhile.
+  /// @returns false, and leases nothing, where `known` is out of date.
   bool lease(time_point until, times_left known) noexcept;
   enum class outcome : std::uint8_t { given_up, leased, known_too_little };
-  /// @param soft  what is pinned softly goes as well. @param known  becomes what is so now, if it goes.
+  /// @param soft  objects pinned softly go as well. @param known  becomes the new count, if it goes.
   outcome give_up(bool soft, times_left& known, time_point now) noexcept;
   /// A bit for each shard that has a member.
   std::uint32_t shards() const noexcept { return shards_.load(); }
@@ -114,8 +114,7 @@ class shard_commons {
   bool take(std::uint32_t owner, const quota_use& more) noexcept;
   /// One shard's use has changed; the quota is not asked.
   void change(std::uint32_t owner, const quota_use& was, const quota_use& is) noexcept;
-  /// When what the shard would give up first of the tenant's was used last; `never`: it has nothing to give
-  /// up.
+  /// When the tenant's next victim in the shard was used last; `never`: there is none.
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
   void say_coldest(std::uint32_t owner, std::uint32_t shard, std::int64_t used_at) noexcept;
   std::int64_t coldest(std::uint32_t owner, std::uint32_t shard) const noexcept;

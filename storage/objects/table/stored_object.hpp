@@ -1,5 +1,5 @@
 #pragma once
-// One object as the table has it: what it is, where its bytes lie, and a slot for each part of the table that
+// One object as the table has it: its traits, where its bytes lie, and a slot for each part of the table that
 // keeps something of every object. A slot's data are private to the part that declares it; the other parts
 // use the slot's functions.
 

@@ -24,17 +24,17 @@ struct memory_part {
   std::uint64_t ticket = 0;        ///< under which the segment's holder knows it
   std::uint32_t copy = 0;          ///< which of the ticket's replicas
   bool for_readers = false;        ///< in a replica that the store made because the object is read so often
-  std::uint32_t owner = 0;         ///< the tenant whose quota it counts against
+  std::uint32_t owner = 0;         ///< it counts against this tenant's quota
   /// Whether both are stripes of one replica.
   bool one_with(const memory_part& other) const { return ticket == other.ticket && copy == other.copy; }
 };
 
-/// What lies on one SSD of a replica: bytes that were consecutive in the memory beside it.
+/// The part of a replica on one SSD: bytes that were consecutive in the memory beside it.
 struct disk_part {
   std::uint32_t segment = 0;
   std::uint64_t ticket = 0;        ///< under which the SSD's holder knows it
   std::uint64_t at = 0, size = 0;  ///< the bytes of the object that it holds
-  std::uint32_t number = 0;        ///< of the parts of its replica, whose tickets are consecutive
+  std::uint32_t number = 0;        ///< of the part in its replica; tickets follow it
   std::uint64_t replica() const { return ticket - number; }
 };
 
@@ -43,7 +43,7 @@ std::size_t replica_count(std::span<const memory_part> memory);
 /// Segment bytes of the parts that count against some tenant's quota.
 std::uint64_t bytes_in_parts(std::span<const memory_part> memory);
 bool lies_in(std::span<const memory_part> memory, std::uint32_t segment);
-/// The parts without those replicas that have a part in the segment.
+/// The parts without the replicas that have a part in the segment.
 std::vector<memory_part> without_replicas_in(std::uint32_t segment, std::span<const memory_part> memory);
 /// Whether the parts are replicas of an object of that size, in the order of their bytes, and no two replicas
 /// share a segment.

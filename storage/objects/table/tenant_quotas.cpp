@@ -9,7 +9,7 @@ namespace mooncaf {
 namespace {
 /// A shard that had nothing to give is not asked again before that.
 constexpr auto ask_one_again = std::chrono::milliseconds(100);
-/// Once a put has waited for room for so long, also what is not on SSD yet goes in the other shards.
+/// Once a put has waited for room for so long, also objects not on SSD yet go in the other shards.
 constexpr auto patience = std::chrono::seconds(1);
 /// More is asked for than one put needs, so that not each one waits; not more than this part of the quota.
 constexpr std::uint64_t ahead_puts = 16, ahead_part = 32;
@@ -21,7 +21,8 @@ tenant_quotas::tenant_quotas(const std::vector<std::pair<std::string, tenant_lim
   for (const auto& [name, limit] : limits) tenants_[number(name)].limit = limit;
 }
 
-// ---- which tenants there are -------------------------------------------------------------------------------
+// ---- which tenants there are
+// -------------------------------------------------------------------------------
 
 std::uint32_t tenant_quotas::number(std::string_view tenant) {
   if (tenant.empty()) return 0;
@@ -60,8 +61,7 @@ tenant_view tenant_quotas::view(std::uint32_t owner, std::uint64_t total_bytes,
   t.counts.disk_total_bytes =
       std::min(who.limit.disk_bytes, shared ? commons_->disk_bytes() : disk_total_bytes);
   if (!shared) return t;
-  // Each shard tells its even part of what all have in common, so that a client that asks all of them can add
-  // up.
+  // Each shard tells its even part of the common limit, so that a client that asks all of them can add up.
   for (const auto limit : {&tenant_limit::bytes, &tenant_limit::objects, &tenant_limit::disk_bytes})
     if (t.limit.*limit != ~std::uint64_t{0}) t.limit.*limit = shard_.part_of(t.limit.*limit);
   for (const auto figure :
@@ -192,7 +192,7 @@ bool tenant_quotas::has_colder_elsewhere(std::uint32_t owner, std::int64_t here,
   return there != shard_commons::never && here - there > margin;
 }
 
-// Shards are asked one at a time: asked at once, each would give up what one of them has to.
+// Shards are asked one at a time: asked at once, each would make the room that one of them has to.
 bool tenant_quotas::ask_others(std::uint32_t owner, const quota_use& room, bool lossy, time_point now) {
   if (!is_bounded(owner)) return false;
   auto& who = tenants_[owner];

@@ -1,7 +1,6 @@
 #pragma once
-// What each tenant takes up and may take up, and what became of its questions. With several shards a quota is
-// one figure that all of them take from (`shard_commons`); a shard that finds it used up asks another one to
-// make room.
+// Each tenant's use and limits, and the outcomes of its questions. With several shards a quota is one figure
+// that all of them take from (`shard_commons`); a shard that finds it used up asks another one to make room.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +18,7 @@
 
 namespace mooncaf {
 
-/// What one tenant takes up now, or all together.
+/// The use of one tenant now, or of all together.
 struct tenant_use {
   std::uint64_t used_bytes = 0;     ///< memory, resting and still being written included
   std::uint64_t resting_bytes = 0;  ///< resting memory among them: no object has it, and it is not free yet
@@ -28,7 +27,7 @@ struct tenant_use {
   std::uint64_t leaving_bytes = 0, leaving = 0;  ///< objects that leave memory once they are saved
   std::uint64_t objects = 0, reserved = 0;       ///< published; being written
   std::uint64_t object_bytes = 0;                ///< published objects, each counted once
-  std::uint64_t replicas = 0;                    ///< in memory, including those that are being written
+  std::uint64_t replicas = 0;                    ///< in memory, including replicas being written
   std::uint64_t on_disk_alone = 0;               ///< published objects; they count against no limit of memory
   std::uint64_t disk_bytes = 0;                  ///< on SSDs, or on their way there
   friend bool operator==(const tenant_use&, const tenant_use&) = default;
@@ -53,7 +52,7 @@ class tenant_quotas {
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(tenants_.size()); }
   const std::string& name(std::uint32_t owner) const { return tenants_[owner].name; }
   const tenant_limit& limit(std::uint32_t owner) const { return tenants_[owner].limit; }
-  /// @param total_bytes, disk_total_bytes  what this shard has; where a quota is common, all that all have.
+  /// @param total_bytes, disk_total_bytes  of this shard; where a quota is common, of all shards.
   tenant_view view(std::uint32_t owner, std::uint64_t total_bytes, std::uint64_t disk_total_bytes) const;
 
   // ---- what they take up, and what became of it
@@ -70,17 +69,17 @@ class tenant_quotas {
   void count(std::uint32_t owner, std::uint64_t object_counts::*event, std::uint64_t n = 1);
   /// Counts an event of no tenant.
   void count(std::uint64_t object_counts::*event, std::uint64_t n) { seen_.*event += n; }
-  /// Events so far, and what there is.
+  /// Events so far, and the present use.
   object_counts counts() const { return with(seen_, all_); }
 
   // ---- what they may
-  quota_use own_use(std::uint32_t owner) const;     ///< what this shard's objects count
+  quota_use own_use(std::uint32_t owner) const;     ///< the count of this shard's objects
   quota_use use_of_all(std::uint32_t owner) const;  ///< with the other shards'
   /// Takes it of the quota until it is used, or `tell` says that it was not. @returns whether it was there.
   bool claim(std::uint32_t owner, const quota_use& room);
   /// @param claimed  before, and not used yet.
   bool claim_more(std::uint32_t owner, const quota_use& room, const quota_use& claimed);
-  /// @param leaving_bytes  of what is there, and is not counted; `leaving` objects.
+  /// @param leaving_bytes  of present objects that do not count; `leaving` of them.
   bool fits(std::uint32_t owner, const quota_use& room, std::uint64_t leaving_bytes,
             std::uint64_t leaving) const;
   /// Whether this shard has to make objects leave memory (SSDs), because the tenant has more than its quota:
@@ -89,21 +88,21 @@ class tenant_quotas {
   bool is_over_on_disks(std::uint32_t owner);
 
   // ---- other shards
-  /// The others hear what of this one's has changed …
+  /// The others hear this one's changes …
   void tell_others();
   void tell(std::uint32_t owner);  ///< … of one tenant's, now
   void note_capacity(std::uint64_t memory_bytes, std::uint64_t disk_bytes);
-  /// The tenants that have little of their quota left: what they use least is worth comparing.
+  /// The tenants that have little of their quota left: their coldest objects are worth comparing.
   bool is_bounded(std::uint32_t owner) const { return commons_ && commons_->bounds(owner); }
   bool is_nearly_full(std::uint32_t owner) const;
-  /// @param at  when what would go first of the tenant's here was used last, or `shard_commons::never`.
+  /// @param at  when the tenant's next victim here was used last, or `shard_commons::never`.
   void say_coldest(std::uint32_t owner, std::int64_t at);
   /// Whether another shard has objects of the tenant that were last used twice as long ago as the one that
   /// would go here, and at least `one_use`; none while one of the shards is being asked.
   bool has_colder_elsewhere(std::uint32_t owner, std::int64_t here, duration one_use, time_point now) const;
   bool asks_for_memory(std::uint32_t owner) const { return tenants_[owner].to_memory.pending; }
   bool asks_for_disk(std::uint32_t owner) const { return tenants_[owner].to_disk.pending; }
-  /// @returns whether room is being made elsewhere; what asks for it is to ask again.
+  /// @returns whether room is being made elsewhere; the caller is to ask again.
   bool ask_others(std::uint32_t owner, const quota_use& room, bool lossy, time_point now);
   void hear_answer(const shard_message& room_made, time_point now);
   void answer(std::uint32_t shard, shard_message&& room_made);
@@ -113,7 +112,7 @@ class tenant_quotas {
 
  private:
   /// A question to another shard to make room in a tenant's quota. One shard after the other is asked, first
-  /// the one that has what was used longest ago.
+  /// the one with the coldest object.
   struct request {
     bool pending = false;
     std::uint32_t asked = 0;  ///< a bit for each shard that had nothing to give
@@ -125,7 +124,7 @@ class tenant_quotas {
     tenant_limit limit;
     tenant_use is;
     object_counts seen;  ///< events alone
-    quota_use told{};    ///< what the other shards count of this one's use
+    quota_use told{};    ///< this one's use as the other shards count it
     bool to_tell = false;
     request to_memory{}, to_disk{};
   };
