@@ -23,7 +23,7 @@ offset_allocator::size_class offset_allocator::class_of(std::uint64_t grains) no
 }
 
 std::uint32_t offset_allocator::find(std::uint64_t grains) const noexcept {
-  // The first class all of whose runs are long enough.
+  // The first class with no run that is too short.
   if (grains >= steps) {
     const unsigned high = static_cast<unsigned>(std::bit_width(grains)) - 1;
     grains += (std::uint64_t{1} << (high - steps_log2)) - 1;

@@ -22,10 +22,10 @@ class offset_allocator {
 
   struct extent {
     std::uint64_t offset = 0;  ///< bytes from the start of the span
-    std::uint32_t handle = 0;  ///< what `release` takes
+    std::uint32_t handle = 0;  ///< handed to `release`
   };
 
-  /// @param bytes  of the span; what is left over at its end of a whole grain is not used.
+  /// @param bytes  of the span; less than a grain at its end is not used.
   explicit offset_allocator(std::uint64_t bytes);
 
   /// @param bytes  not zero; rounded up to whole grains. @returns nothing if no free run is found: one that

@@ -60,13 +60,13 @@ class tier_set {
 ///                                              └─ ssd:    here? pins, children here  ─► who leaves the SSD
 ///                                              next
 /// ```
-/// A use counts once, in all of them; coming to another tier is no use. What a tier has to know of the others
-/// (memory has it, too; nobody else has it any more) it sees in the node.
+/// A use counts once, in all of them; coming to another tier is no use. A tier sees in the node whether
+/// others have the block (memory has it, too; no other node has it any more).
 ///
 /// A parent need not be here (it may live in another tier, or come later); its children are counted all the
 /// same. A handle stays valid while the block is in some tier.
-/// @thread  Whoever shares it holds `mutex` for as long as it takes to decide something; alone nobody needs
-/// it.
+/// @thread  All users of a shared tree hold `mutex` for the length of a decision; a single user needs no
+/// lock.
 /// @cost  O(1) expected lookup, O(log n) per change; about 90 bytes a block, and 28 for each tier that it is
 /// in
 ///        as a leaf.
@@ -85,15 +85,15 @@ class prefix_tree {
   std::mutex& mutex() const noexcept { return mutex_; }
 
   /// Begins to use a tier.
-  /// @param gives_back  tiers that write to this one what they hold before they let go of it, so that here it
-  ///                    comes again.
+  /// @param gives_back  tiers that write their blocks to this one before they let go of them, so that here
+  ///                    they come again.
   tier& open(storage_tier t, eviction_options options = {}, tier_set gives_back = {});
   /// @pre open
   tier& in(storage_tier t) noexcept { return tiers_[place_of(t)]; }
   const tier& in(storage_tier t) const noexcept { return tiers_[place_of(t)]; }
   bool is_open(storage_tier t) const noexcept { return opened_.has(t); }
 
-  /// The block, wherever it is; also one that is in no tier and whose child is.
+  /// The block, wherever it is; also one that is in no tier but has a child in one.
   handle find(const block_key& key) const noexcept {
     return index_.find(key, [this](handle h) -> const block_key& { return nodes_[h].key; });
   }
@@ -142,14 +142,14 @@ class prefix_tree {
   std::vector<block_event> drain_events() { return std::exchange(pending_, {}); }
   block_snapshot snapshot() const;
 
-  /// Brings what `find` will need of `key` near …
+  /// Brings the data that `find` needs of `key` near …
   void prefetch(const block_key& key) const noexcept { index_.prefetch(tag_index::tag_of(key)); }
-  /// … and, once that is here, what is known about the block.
+  /// … and, once that is here, the block's node.
   void prefetch_block(const block_key& key) const noexcept {
     if (const handle h = index_.guess(key); h != none) prefetch(h);
   }
   void prefetch(handle h) const noexcept { mooncaf::prefetch(&nodes_[h]); }
-  /// Once a block is here, what letting go of it will need besides.
+  /// Once a block is here, the other data for letting go of it.
   void prefetch_erase(handle h) const noexcept { index_.prefetch(nodes_[h].tag); }
 
   /// Recounts everything; for tests. @returns false if a count, a heap position or the heap order is wrong.
@@ -217,7 +217,7 @@ class prefix_tree {
       return h != none && here(h) ? h : none;
     }
 
-    /// Brings near what is known of a block, and where it stands among the victims.
+    /// Brings near a block's node, and its place among the victims.
     void prefetch(handle h) const noexcept {
       tree_->prefetch(h);
       victims_.prefetch(h);
@@ -226,15 +226,15 @@ class prefix_tree {
     /// A pinned block is no victim; pins nest.
     void pin(handle h);
     void unpin(handle h);
-    /// Says whether other nodes keep it, too; what comes again on this one is not asked about.
+    /// Says whether other nodes keep it, too; blocks that come again on this one are not asked about.
     void set_elsewhere(handle h, bool value);
     /// Takes it out of this tier, pinned or not; with the last tier it is forgotten, with its heat.
     void erase(handle h);
     /// Takes all out.
     void clear();
 
-    /// For a tier whose blocks may be nowhere else: whether a tier below has the block, had it, or gets it. A
-    /// tier below that lets go of a block because this one gives it back forgets it.
+    /// For a tier that may have the only copy of a block: whether a tier below has the block, had it, or gets
+    /// it. A tier below that lets go of a block because this one gives it back forgets it.
     bool written(handle h) const noexcept { return mine(h).written != 0; }
     void set_written(handle h, bool value);
     /// Blocks that are shown and not written; below, those without pins.
@@ -357,7 +357,7 @@ class prefix_tree {
     victim_heap spare_;  // blocks that lie elsewhere, too; allocated with the first
     bool has_spare_ = false;
     std::uint64_t latest_use_ = 0;
-    handle latest_ = none;  // inserted: likely the parent of what comes next
+    handle latest_ = none;  // inserted: likely the parent of the next block
     std::size_t size_ = 0, shown_ = 0, pinned_ = 0, elsewhere_ = 0, unwritten_ = 0, unwritten_idle_ = 0;
   };
 
@@ -371,7 +371,7 @@ class prefix_tree {
   tier_set opened_;
   std::uint64_t time_ = 0;
   tier_set told_;
-  tier_set watched_;  // other tiers' order depends on what is there
+  tier_set watched_;  // other tiers' order depends on its blocks
   std::vector<block_event> pending_;
   std::size_t pending_max_ = 0;
   std::uint64_t sequence_ = 0;

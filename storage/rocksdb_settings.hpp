@@ -11,7 +11,7 @@
 
 namespace mooncaf {
 
-/// Tries what RocksDB would do with direct I/O. @returns the reason why it cannot, empty if it can.
+/// Tries RocksDB's way of direct I/O. @returns the reason why it cannot, empty if it can.
 std::string why_no_direct_io(const std::string& directory);
 
 /// Whether a file of some size can be written to the directory right now.
@@ -26,7 +26,7 @@ ROCKSDB_NAMESPACE::DBOptions database_options(const rocksdb_tier_options& option
 /// Column family of keys and headers alone.
 ROCKSDB_NAMESPACE::ColumnFamilyOptions metadata_options(
     const rocksdb_tier_options& options, const std::shared_ptr<ROCKSDB_NAMESPACE::Cache>& cache);
-/// Column family of the blocks, whose values lie in blob files.
+/// Column family of the blocks; their values lie in blob files.
 ROCKSDB_NAMESPACE::ColumnFamilyOptions block_options(const rocksdb_tier_options& options,
                                                      const std::shared_ptr<ROCKSDB_NAMESPACE::Cache>& cache);
 

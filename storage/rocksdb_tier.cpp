@@ -221,7 +221,7 @@ rdb::Status rocksdb_tier::impl::with_recovery(const Operation& operation) {
     return s;
   }
   const auto cause = s;
-  // Even then the whole operation is repeated: what had skipped the log may be gone.
+  // Even then the whole operation is repeated: writes that had skipped the log may be gone.
   if (db && db->Resume().ok()) s = operation();
   // A disk that takes no file now would not let us open either, and until then reads go on.
   if (!s.ok() && takes_files(options.path)) {
@@ -266,7 +266,7 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   return {};
 }
 
-// One kept batch is filled each time: a fresh one would grow, and copy what it has, again and again.
+// One kept batch is filled each time: a fresh one would grow, and copy its contents, again and again.
 rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, bool logged) {
   rdb::WriteOptions how;
   how.disableWAL = !logged;
@@ -318,8 +318,8 @@ rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, boo
 
 /// All of `items` or an error; nothing is acknowledged in parts, so it may be repeated after a recovery.
 rdb::Status rocksdb_tier::impl::write_once(std::span<const put_item> items) {
-  // A large batch goes straight to its blob file, which halves what the disk writes; a small one would leave
-  // a file of its own behind, so it goes through the log.
+  // A large batch goes straight to its blob file, which halves the bytes that the disk writes; a small one
+  // would leave a file of its own behind, so it goes through the log.
   const bool logged = bytes_of(items) < options.flush_bytes / 2;
   // Small enough to be still in the cache when RocksDB copies it once more.
   for (std::size_t at = 0, n = 0; at < items.size(); at += std::exchange(n, 0)) {

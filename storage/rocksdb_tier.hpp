@@ -22,8 +22,8 @@ struct rocksdb_tier_options {
   /// Blocks may be smaller, and bring a note along that `open` tells. Then they are in one part, and no key
   /// is written twice.
   bool any_size = false;
-  /// A block is written, and can be read, in parts of so many bytes; 0: in one. What was written in others is
-  /// dropped by `open`.
+  /// A block is written, and can be read, in parts of so many bytes; 0: in one. Blocks in parts of another
+  /// size are dropped by `open`.
   std::size_t part_bytes = 0;
   hash128 fingerprint;                ///< model, weights, dtype and layout; a block of another one is a miss
   std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it; each counts as `block_bytes`, or its size
@@ -77,22 +77,22 @@ struct ssd_stats {
 ///
 /// A block has a value for each of its parts: a header (magic, version, fingerprint, key, parent, depth,
 /// length, checksum, number of the write, which part) and the part's bytes. The same header without bytes
-/// lies in a column family of its own, so that `open` lists what is held without reading a blob; it is
-/// written together with all parts or not at all. A block is served only if the headers are those of one
-/// write, and fingerprint and checksum agree: a flipped bit, a truncated blob or another model's block is
+/// lies in a column family of its own, so that `open` lists the blocks without reading a blob; it is written
+/// together with all parts or not at all. A block is served only if the headers are those of one write, and
+/// fingerprint and checksum agree: a flipped bit, a truncated blob or another model's block is
 /// `ec::not_found` or `ec::corrupt`, the entry is dropped, and nothing crashes.
 ///
 /// **Durability**: when `put` returns, the blocks survive the death of the process (kill -9): each batch is
 /// one atomic write, acknowledged only once it is with the operating system. After a power cut the most
-/// recent ones may be gone; those that remain verify.
+/// recent ones may be gone; the others verify.
 /// @thread  All calls block on the disk: use a dedicated I/O thread, one caller at a time; `stats` from any
 /// thread.
 class rocksdb_tier {
  public:
-  /// Opens or creates, and lists what is held. A cache repairs itself: files that cannot be opened are moved
-  /// to the folder `damaged` within, said in the log, and the tier starts empty. Also tells glibc's malloc,
-  /// for the whole process, to keep up to 128 MiB of freed large buffers, which halves the processor time of
-  /// reads.
+  /// Opens or creates, and lists the blocks held. A cache repairs itself: files that cannot be opened are
+  /// moved to the folder `damaged` within, said in the log, and the tier starts empty. Also tells glibc's
+  /// malloc, for the whole process, to keep up to 128 MiB of freed large buffers, which halves the processor
+  /// time of reads.
   /// @param visit  called once per live block before `open` returns, in no order.
   /// @error `ec::invalid_argument` for options out of range; `ec::already_exists` if a process, which is
   /// named, has the folder open; `ec::out_of_space` on a full disk; `ec::io_error` if the folder takes no
@@ -104,7 +104,7 @@ class rocksdb_tier {
   rocksdb_tier& operator=(const rocksdb_tier&) = delete;
 
   /// Writes blocks in this order; an existing key is overwritten. After an error a leading part may have been
-  /// written: erase what must not come back.
+  /// written: erase blocks that must not come back.
   /// @error `ec::out_of_space` beyond the capacity or on a full disk, `ec::invalid_argument` for a wrong
   /// size,
   ///        `ec::io_error` otherwise.

@@ -26,8 +26,8 @@ void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, rea
   }
   if (!db) return refuse(ec::io_error, options.path + " could not be opened again after a failed write");
   rdb::ReadOptions how;
-  // Our own checksum covers what is served, from the writer's slot to the reader's; RocksDB's crc32c would be
-  // a second one, and without SSE 4.2 (as Debian builds it) it halves the speed.
+  // Our own checksum covers a block from the writer's slot to the reader's; RocksDB's crc32c would be a
+  // second one, and without SSE 4.2 (as Debian builds it) it halves the speed.
   how.verify_checksums = false;
   rdb::PinnableSlice value;
   const auto key = encode_key(item.key, part);
@@ -55,7 +55,7 @@ void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, rea
   const auto length = part_length(part, item.into.size());
   if (!ours || *found != expected || bytes.size() != block_record::size_bytes + length)
     return refuse(ec::corrupt, name + " holds something else than its name says");
-  // Step by step, so that what was copied is hashed while it is in the cache.
+  // Step by step, so that copied bytes are hashed while they are in the cache.
   constexpr std::size_t step = 32 * KiB;
   const auto into = item.into.subspan(parts.offset(part), length);
   const auto from = bytes.subspan(block_record::size_bytes);

@@ -33,7 +33,7 @@ result<void> prepare_tier_folder(const std::string& path) {
     return fail(failure("make the folder " + path, errno_text(errno == EEXIST ? ENOTDIR : errno)));
   }
   if (!fs::exists(path + "/CURRENT", failed)) return {};
-  // Best effort: what another user owns cannot be changed, and is then not ours to read either.
+  // Best effort: another user's file cannot be changed, and is then not ours to read either.
   for (fs::directory_iterator at{path, failed}, end; !failed && at != end; at.increment(failed)) {
     if (at->is_regular_file(failed)) (void)::chmod(at->path().c_str(), 0600);
   }

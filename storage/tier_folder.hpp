@@ -1,6 +1,6 @@
 #pragma once
-// The folder of the SSD tier: which process has it, which users may read it, and what becomes of files that
-// cannot be opened.
+// The folder of the SSD tier: which process has it, which users may read it, and where files that cannot be
+// opened go.
 
 #include <functional>
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace mooncaf {
 
-/// Makes the folder, readable by its owner alone: blocks hold what people have asked. A folder of ours that
-/// an earlier version left open to others is closed with its files; one that holds something else keeps its
+/// Makes the folder, readable by its owner alone: blocks hold people's questions. A folder of ours that an
+/// earlier version left open to others is closed with its files; one that holds something else keeps its
 /// mode.
 /// @error `ec::io_error` with the folder and the reason.
 result<void> prepare_tier_folder(const std::string& path);

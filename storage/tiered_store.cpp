@@ -6,7 +6,7 @@
 namespace mooncaf {
 namespace {
 
-/// The tiers above the SSD that give blocks back to it: those that write blocks when these leave.
+/// The tiers above the SSD that give blocks back to it: the ones that write blocks when these leave.
 tier_set above_ssd(const tiered_store_options& o) {
   if (!writes_on_eviction(o.write)) return {};
   return tier_set{storage_tier::dram}.with(storage_tier::device, o.device_gives_back);
@@ -33,9 +33,8 @@ void tiered_store::recover(std::span<const ssd_block> found) {
   for (const auto& b : found) ordered.push_back(&b);
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto* a, const auto* b) { return a->name.depth < b->name.depth; });
-  const std::uint64_t now =
-      store_.tree().next_time();  // the order of last use is not known; of equal times the deeper block goes
-                                  // first
+  const std::uint64_t now = store_.tree().next_time();  // the order of last use is not known; of equal times
+                                                        // the deeper block goes first
   for (const auto* b : ordered) {
     const auto& name = b->name;
     const auto parent = name.depth == 0 ? std::nullopt : store_.find(name.parent);
@@ -198,7 +197,7 @@ bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::si
   if (io_.reads() >= options_.max_reads) return false;
   const auto h = ssd_.find(block.name.key);
   if (h == prefix_tree::none) return false;
-  // Pinned first: taking the slot may evict from DRAM, never from SSD, but what follows may.
+  // Pinned first: taking the slot may evict from DRAM, never from SSD, but later steps may.
   ssd_.pin(h);
   const auto slot = store_.reserve(disk_owner, 1, never);
   ssd_.unpin(h);
@@ -215,7 +214,7 @@ void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
   promotions_[key].push_back({ticket, position});
 }
 
-/// Takes queued reads back whose owners have all ended.
+/// Takes back queued reads without an owner that lives.
 void tiered_store::drop_unwanted_reads() {
   io_.drop_reads([&](const io_job& job) {
     const auto waiting = promotions_.find(job.block.name.key);

@@ -1,6 +1,6 @@
 #pragma once
-// DRAM and SSD as one cache that never blocks: what needs the disk becomes a job, what waits for it gets a
-// ticket.
+// DRAM and SSD as one cache that never blocks: work on the disk becomes a job, and a pin that waits for it
+// gets a ticket.
 
 #include <cstdint>
 #include <deque>
@@ -41,7 +41,7 @@ struct tiered_store_options {
   std::size_t free_ahead = 0;
 };
 
-/// Answer to a pin: complete (no ticket), or a ticket whose outcome `take_ready` delivers.
+/// Answer to a pin: complete (no ticket), or a ticket, for `take_ready` to deliver its outcome.
 struct pin_reply {
   ticket_id ticket;      ///< zero: `pinned` is the final answer
   pinned_blocks pinned;  ///< with a ticket: the part that is in DRAM already, pinned under the final pin id
@@ -77,21 +77,21 @@ struct tier_stats {
 ///   pin ──► ready at once                      take_io_jobs ──► I/O thread: execute(jobs, tier)
 ///     └───► ticket ── take_ready ──► ready           complete ◄──┘
 /// ```
-/// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so what a
-/// restart finds is usable from the first block on. Where blocks are written when they leave DRAM, those that
-/// DRAM or the device has, too, leave the SSD first: they come again if they have to. What other nodes keep
-/// leaves before what is about as cold and nowhere else. **One heat**: a block has one node in the tree of
-/// all tiers (`prefix_tree`), so what goes down is as cold there as it was above. A slot that is being
-/// written or read into belongs to its job until `complete`, whatever happens to the owners meanwhile. All
-/// queues are bounded; what does not fit is skipped and counted, never waited for.
-/// @thread  Owned by the CACHE SHARD. What concerns the tree, which the node's device shares, takes its mutex
+/// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so blocks
+/// that a restart finds are usable from the first on. Where blocks are written when they leave DRAM, blocks
+/// that DRAM or the device has, too, leave the SSD first: they come again if they have to. Blocks that other
+/// nodes keep leave before blocks about as cold and nowhere else. **One heat**: a block has one node in the
+/// tree of all tiers (`prefix_tree`), so a block that goes down is as cold there as it was above. A slot that
+/// is being written or read into belongs to its job until `complete`, whatever happens to the owners
+/// meanwhile. All queues are bounded; work that does not fit is skipped and counted, never waited for.
+/// @thread  Owned by the CACHE SHARD. A call about the tree, which the node's device shares, takes its mutex
 /// for as long as the call lasts. Call `take_io_jobs` and `take_ready` after every change.
 class tiered_store {
  public:
   /// @param tree  of all tiers of the node; null: one of its own.
   tiered_store(block_allocator slots, tiered_store_options options, std::shared_ptr<prefix_tree> tree = {});
 
-  /// Announces what the SSD holds, once, before anything else. Blocks without their parent, and leaves beyond
+  /// Announces the SSD's blocks, once, before anything else. Blocks without their parent, and leaves beyond
   /// the capacity, are erased.
   void recover(std::span<const ssd_block> found);
 
@@ -112,7 +112,7 @@ class tiered_store {
   std::vector<block_event> drain_events();
   block_snapshot snapshot() const;
 
-  /// Pins the leading run of `keys`, reading from SSD what is not in DRAM, as far as slots and queues allow.
+  /// Pins the leading run of `keys`, reading blocks not in DRAM from SSD, as far as slots and queues allow.
   /// The owner's end withdraws a ticket: it is never delivered then.
   /// @param max_from_ssd  blocks to read at most, as the caller has priced the fetch; 0 pins the DRAM run
   /// alone.
@@ -131,8 +131,8 @@ class tiered_store {
 
   // ---- the disk ----
 
-  /// Jobs to execute in this order, at most `max`. Do not run jobs of a later call before those of an earlier
-  /// one.
+  /// Jobs to execute in this order, at most `max`. Do not run jobs of a later call before an earlier call's
+  /// jobs.
   std::vector<io_job> take_io_jobs(std::size_t max = 64);
   /// Takes results back in the order of their jobs, each once; unknown ids are ignored.
   void complete(std::span<const io_result> results);
@@ -143,7 +143,7 @@ class tiered_store {
   /// Why the disk refused the last write, until it takes one again. Meanwhile blocks live in DRAM alone, and
   /// a write is tried now and then (`write_refusal`), by the time that `expire` was told.
   const std::optional<error>& why_writes_are_refused() const noexcept { return refusal_.reason(); }
-  /// Tries at once what would be tried later: before a planned stop.
+  /// Tries refused writes again at once: before a planned stop.
   void retry_writes() noexcept { refusal_.end_pause(); }
 
   // ---- other nodes ----
@@ -159,9 +159,9 @@ class tiered_store {
   /// Makes the blocks do without so many slots, as far as possible now: free slots are taken, and blocks
   /// leave by the usual order; slots beyond that come back into use. Slots that write-back keeps free stay
   /// free.
-  /// @param most  slots to take now at most. @returns the slots taken, whose bytes are not needed any more.
+  /// @param most  slots to take now at most. @returns the slots taken; their bytes are not needed any more.
   std::vector<std::uint32_t> withhold(std::size_t slots, std::size_t most = ~std::size_t{0});
-  /// How it stands, in bytes of whole blocks. Ages are known by what `expire` was told.
+  /// How it stands, in bytes of whole blocks. Ages are as of the last `expire`.
   boundary_report boundary() const;
 
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }

@@ -4,11 +4,11 @@
 
 #include "storage/tiered_store.hpp"
 
-// From memory to SSD: what is written when, and what gives way.
+// From memory to SSD: which blocks are written when, and which give way.
 
 namespace mooncaf {
 
-// ---- what is to be written ----
+// ---- blocks to write ----
 
 /// Notices blocks that have become worth writing.
 void tiered_store::write_what_is_used(const pinned_blocks& pinned) {
@@ -43,7 +43,7 @@ void tiered_store::write_wanted() {
   }
 }
 
-/// Queues the write of a block, after those of its ancestors that are not on SSD yet.
+/// Queues the write of a block, after its ancestors that are not on SSD yet.
 tiered_store::save_outcome tiered_store::save(const block_key& key) {
   if (refusal_.holds(now_)) return save_outcome::refused;
   std::vector<block_key> chain;
@@ -96,7 +96,7 @@ void tiered_store::finish_write(const io_job& job, pin_id hold, const error& fai
 
 // ---- room ----
 
-/// Evicts what is on SSD while what is not waits to be written, even if that was used longer ago.
+/// Evicts blocks on SSD while others wait to be written, even if the others were used longer ago.
 void tiered_store::make_room_without_loss(std::size_t count) {
   // Where blocks are written after some uses, a block that was not written is worth less than one that was.
   if (!options_.ssd || options_.write == write_policy::write_through_selective) return;
@@ -143,7 +143,7 @@ bool tiered_store::evict_from_ssd() {
   for (int i = 0; i < guarded_steps_max && !evicted; ++i) {
     const auto h = ssd_.victim();
     if (h == prefix_tree::none) break;
-    // Leaf on SSD, but what follows it lives in DRAM: without it that would be beyond reach.
+    // Leaf on SSD, but a child lives in DRAM: without its parent the child would be beyond reach.
     if (!dram.here(h) && dram.children(h) != 0) {
       ssd_.pin(h);
       guarded.push_back(h);
@@ -160,8 +160,8 @@ bool tiered_store::evict_from_ssd() {
   return evicted;
 }
 
-/// Keeps slots free by evicting in the background, so that a reservation finds room whose blocks are on SSD
-/// by then.
+/// Keeps slots free by evicting in the background, so that a reservation finds room, with its old blocks on
+/// SSD by then.
 void tiered_store::evict_ahead() {
   if (!options_.ssd || !writes_on_eviction(options_.write)) return;
   while (store_.free_slots() + io_.writes() < options_.free_ahead) {

@@ -1,5 +1,5 @@
 #pragma once
-// When something was used, of what is ordered by a time that no clock shows.
+// When a thing was used, for orders by a time that no clock shows.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace mooncaf {
 
-/// Remembers what the time of uses was when the clock showed what: a second apart lately, and long ago as far
-/// apart as that matters, by share of its age. @thread not synchronised. Both times never go back.
+/// Remembers pairs of a time of uses and the clock's time: a second apart lately, and long ago as far apart
+/// as that matters, by share of its age. @thread not synchronised. Both times never go back.
 class use_clock {
  public:
   /// @param time  of the latest use so far.
@@ -33,7 +33,7 @@ class use_clock {
     std::uint64_t time;
     time_point at;
   };
-  /// Forgets the look whose neighbours are nearest to each other, for their age.
+  /// Forgets the look with the nearest neighbours, for their age.
   void forget_one(time_point now) {
     std::size_t least = 1;
     double least_gap = 1;

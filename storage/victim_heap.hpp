@@ -56,7 +56,7 @@ class victim_heap {
   /// A member of the heap goes later than before.
   void raise(member m, victim_rank rank) noexcept { sift_down(places_[m], {rank, m}); }
 
-  /// For tests. @returns whether `rank_of` each member is what it was added with, and all are in order.
+  /// For tests. @returns whether `rank_of` each member is still as added, and all are in order.
   template <class RankOf>
   bool consistent(RankOf&& rank_of) const {
     std::size_t placed = 0;

@@ -9,8 +9,8 @@
 
 namespace mooncaf {
 
-/// Whether the disk may be asked to write, by what became of earlier writes. The first refusal lasts 1 s, each that
-/// follows twice as long as the one before, 60 s at most; a write that succeeds ends it.
+/// Whether the disk may be asked to write, by the outcomes of earlier writes. The first refusal lasts 1 s,
+/// each that follows twice as long as the one before, 60 s at most; a write that succeeds ends it.
 /// @thread  not synchronised. Time comes in and never goes back.
 class write_refusal {
  public:

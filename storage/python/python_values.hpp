@@ -106,8 +106,8 @@ class key_views {
 void add_engine(py::module_& m);
 
 /// Whether this process may read, or write, the first and the last byte of each: of a device's memory, or of
-/// none, it may not. Where the kernel does not say, yes. Where they are to be written, they are with what
-/// they hold.
+/// none, it may not. Where the kernel does not say, yes. Where they are to be written, they are rewritten
+/// with their own values.
 inline bool all_there(std::span<const std::span<std::byte>> memory, bool writable = false) {
   constexpr std::size_t at_once = 512;
   std::byte seen[2 * at_once];
@@ -139,7 +139,7 @@ inline std::optional<std::span<std::byte>> memory_at(std::uint64_t address, std:
 /// One run for each key, all looked at by as few system calls as it takes.
 /// @param writable  they are to be written.
 /// @returns empty ones where there is no such memory, or it may not be touched.
-/// @throws  py::type_error for what is not a number of 64 bits
+/// @throws  py::type_error for anything but a number of 64 bits
 inline std::vector<std::span<std::byte>> runs_at(const py::object& addresses, const py::object& sizes,
                                                  bool writable = false) {
   const py::tuple at{addresses}, lengths{sizes};

@@ -39,8 +39,8 @@ std::uint64_t unique_number() {
 /// @thread  Any; `close` waits for none of the others, which end by themselves.
 class client {
  public:
-  /// @param token_file  of a tenant, whose objects alone there are then; empty: the cluster's secret.
-  /// @param tenant  who that must be; empty: any.
+  /// @param token_file  of a tenant, which then sees its own objects alone; empty: the cluster's secret.
+  /// @param tenant  the name that it must have; empty: any.
   /// @param ssd  a `disk_capsule`, lent beside the memory; None: none is.
   /// @param location  where this host stands, as in "row2/rack7"; empty: unknown.
   std::int32_t open(const std::string& host, int port, const std::string& secret_file,
@@ -424,8 +424,8 @@ class client {
     return 0;
   }
 
-  /// Takes it back, with what lies there alone. @returns whether it was lent.
-  /// @param grace_s  for so long it first moves what lies there to others, where there is room that is free.
+  /// Takes it back, with the objects that lie there alone. @returns whether it was lent.
+  /// @param grace_s  for so long it first moves its objects to others, where there is free room.
   bool take_back(const std::string& name, double grace_s) {
     const without_lock free;
     if (grace_s > 0) move_away(name, std::chrono::duration<double>(std::min(grace_s, 1e6)));

@@ -48,7 +48,7 @@ struct key_scope {
   bool everyone = false;  ///< all names, as the store has them: for clients that move or count every tenant's
                           ///< objects
 
-  /// @param memory  may come to hold what is returned.
+  /// @param memory  may come to hold the result.
   std::string_view inside(std::string_view key, std::string& memory) const {
     if (everyone || (tenant.empty() && (key.empty() || key.front() != '\0'))) return key;
     memory = all_of(tenant);

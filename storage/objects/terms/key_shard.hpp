@@ -9,7 +9,7 @@
 
 namespace mooncaf {
 
-/// More would cut what a process mounts into pieces too small to be of use.
+/// More would cut a process's mount into pieces too small to be of use.
 inline constexpr std::uint32_t shards_max = 16;
 
 /// The number of a shard, and how many shards its directory has.

@@ -10,7 +10,7 @@
 namespace mooncaf {
 
 struct latency_counts {
-  /// Upper bounds in nanoseconds, inclusive; what took longer than the last is in one more.
+  /// Upper bounds in nanoseconds, inclusive; times beyond the last are in one more.
   static constexpr std::array<std::uint64_t, 15> bounds{
       1'000,     2'000,     5'000,      20'000,      50'000,      100'000,       200'000,       500'000,
       1'000'000, 5'000'000, 20'000'000, 100'000'000, 500'000'000, 2'000'000'000, 20'000'000'000};

@@ -1,6 +1,6 @@
 #pragma once
-// What is said about objects between the table, the wire, holders and clients: what a put asks for, where
-// bytes lie, what the holder of a segment knows of them, what a find answers, and the counts.
+// The terms of table, wire, holders and clients about objects: policies of puts, places of bytes, a holder's
+// records of its segment, answers to finds, and the counts.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace mooncaf {
 
-/// What a tenant may take of the store.
+/// The limits of a tenant's use of the store.
 struct tenant_limit {
   /// Bytes of memory: all replicas, objects that are being written and resting memory included. An object on
   /// SSD alone counts neither as bytes nor as an object.
@@ -61,7 +61,7 @@ struct put_policy {
   /// Moves an object that is there to other places, `replicas` times, or as often as before if that is zero.
   /// It keeps its size, pins, time to live, group and chain. No object makes way for it.
   bool move = false;
-  /// A move that leaves the replicas that are there, all but those with a part in `leaving`.
+  /// A move that keeps all present replicas but the ones with a part in `leaving`.
   bool keep = false;
   std::string leaving;       ///< name of a segment; empty: none is left
   bool exactly = false;      ///< a move to `preferred` or to nowhere
@@ -142,10 +142,10 @@ struct object_counts {
   std::uint64_t moved = 0;               ///< objects that were given other places
   std::uint64_t regretted = 0;           ///< objects that were put again not long after they were evicted
   std::uint64_t warmed = 0, cooled = 0;  ///< replicas that were made for many readers, and given up again
-  std::uint64_t replicas = 0;            ///< in memory, including those that are being written
+  std::uint64_t replicas = 0;            ///< in memory, including replicas being written
   // ---- SSD; the figures of memory above do not count it
   std::uint64_t disk_objects = 0, disk_bytes = 0, disk_total_bytes = 0;
-  std::uint64_t disk_hits = 0;  ///< reads of what was on SSD alone
+  std::uint64_t disk_hits = 0;  ///< reads of objects on SSD alone
   std::uint64_t saved = 0, saved_bytes = 0, save_failures = 0;
   std::uint64_t loaded = 0, loaded_bytes = 0, disk_damaged = 0;  ///< damaged: not readable, and dropped
   std::uint64_t promoted = 0;                                    ///< loaded, and used so often that they stay
@@ -158,7 +158,7 @@ struct object_counts {
 /// Length of the list of objects that are read most.
 inline constexpr std::size_t hottest_objects_max = 64;
 
-/// An object of the list of those that are read most.
+/// An object of the list of the most read ones.
 struct hot_object {
   std::string key;
   std::uint64_t size = 0;
@@ -167,11 +167,11 @@ struct hot_object {
   friend bool operator==(const hot_object&, const hot_object&) = default;
 };
 
-/// What a tenant has and may have, and what became of its questions.
+/// A tenant's use and limits, and the outcomes of its questions.
 struct tenant_view {
   std::string name;
   tenant_limit limit;
-  object_counts counts;  ///< total: what it may have; free: what of that it has not
+  object_counts counts;  ///< total: its limit; free: what of that is left
 };
 
 }  // namespace mooncaf

@@ -13,7 +13,7 @@ enum class store_code : std::int32_t {
   invalid_parameters = -600,
   segment_not_found = -101,
   segment_exists = -102,
-  no_space = -200,     ///< the pool is full of what may not go, or too fragmented
+  no_space = -200,     ///< the pool is full of objects that may not go, or too fragmented
   invalid_key = -400,  ///< empty, or longer than 64 KiB
   write_failed = -500,
   replica_not_ready = -703,  ///< a client is still writing it

@@ -18,7 +18,7 @@ struct task_id {
 enum class task_kind : std::uint8_t { copy = 0, move = 1 };
 enum class task_status : std::uint8_t { pending = 0, processing = 1, success = 2, failed = 3 };
 
-/// What the directory tells a process that mounts memory to do.
+/// A task of the directory for a process that mounts memory.
 struct task_order {
   task_id id;
   task_kind kind = task_kind::copy;

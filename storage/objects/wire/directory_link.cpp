@@ -16,7 +16,7 @@ namespace mooncaf {
 
 namespace {
 
-/// Says in a person's words what a failed handshake of TLS means here.
+/// Explains a failed handshake of TLS to a person.
 error about(const error& e, bool heard) {
   constexpr auto older = "a directory of an older version, which speaks no TLS (before protocol 17)?";
   if (e.code == ec::unauthenticated)
@@ -62,8 +62,8 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   return made;
 }
 
-/// Where this fails another process may have taken the socket's name; the caller tries TCP, which says what
-/// is wrong.
+/// Where this fails another process may have taken the socket's name; the caller tries TCP, whose error tells
+/// the cause.
 result<std::shared_ptr<directory_link>> directory_link::from_near(const directory_address& to,
                                                                   const socket_address& at,
                                                                   time_point until) {
@@ -262,7 +262,7 @@ bool directory_link::await_bytes(time_point until) {
   return told;
 }
 
-/// Sleeps for as long as what comes may be taken together, unless it is urgent or much.
+/// Sleeps for as long as entries may be taken together, unless they are urgent or many.
 void directory_link::await_more(time_point until) {
   constexpr auto together = std::chrono::milliseconds(2);
   until = std::min(until, clock_type::now() + together);
@@ -274,7 +274,7 @@ void directory_link::wake_from(std::size_t bytes) {
   if (std::exchange(wakes_us_, bytes) != bytes) stream_->wake_from(bytes);
 }
 
-/// Reads once and sorts what is whole; the lock is open while it waits.
+/// Reads once and sorts the whole frames; the lock is open while it waits.
 result<void> directory_link::read_some(std::unique_lock<std::mutex>& lock, time_point until) {
   std::byte chunk[64 * KiB];
   lock.unlock();

@@ -53,18 +53,18 @@ class directory_link {
   result<answer> wait(std::uint64_t number);
   result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);
 
-  /// From now on no thread here waits for an answer, but for what the directory tells unasked: entries that
-  /// are not urgent are taken together, some milliseconds late, so that the directory need not wake this
-  /// process for each.
+  /// From now on no thread here waits for an answer, but for the directory's own messages: entries that are
+  /// not urgent are taken together, some milliseconds late, so that the directory need not wake this process
+  /// for each.
   /// @thread  the one that waits from now on
   void only_listens() { listens_ = true; }
 
-  /// Whether it can be asked. A connection that was silent for a while is looked at: the directory may have closed it
-  /// while no thread was listening, and a question would be lost.
+  /// Whether it can be asked. A connection that was silent for a while is looked at: the directory may have
+  /// closed it while no thread was listening, and a question would be lost.
   bool usable();
   /// The directory's incarnation: another number is another directory, though it has the same address.
   std::uint64_t incarnation() const noexcept { return incarnation_; }
-  /// What the directory knows of this client.
+  /// The directory's view of this client.
   const store_wire::welcome& welcome() const noexcept { return welcome_; }
   /// Ends it; threads that wait get an error. The descriptor stays open until the object goes.
   void close();

@@ -1,6 +1,6 @@
 #pragma once
-// What a client and the endpoint of a segment say to each other. A tenant's client reads and writes through
-// it; so do other clients that may not map the memory. Little-endian, over TCP.
+// Messages between a client and the endpoint of a segment. A tenant's client reads and writes through it; so
+// do other clients that may not map the memory. Little-endian, over TCP.
 //
 //   greeting:  incarnation of the directory (64 bits) | tenant's name, or `everyone`, filled up with zeros
 //              (64 bytes); then the handshake of `transport/`, whose secret the directory has told a tenant's
@@ -30,7 +30,7 @@ inline constexpr node_id endpoint_node{5}, client_node{6};
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
 /// Stands in place of a tenant's name, which cannot be this, for a client that knows the store's key itself.
-/// Such a client may look, and read what is published; it writes over the data plane.
+/// Such a client may look, and read published objects; it writes over the data plane.
 inline constexpr std::string_view everyone = "*";
 
 struct greeting {

@@ -67,7 +67,7 @@ class shard_dialer {
   explicit shard_dialer(directory_address to) : to_(std::move(to)) {}
   using links = std::shared_ptr<const shard_links>;
   /// All links, or none. Where no directory answers it tries again after a pause that grows to half a second.
-  /// @error those of `directory_link::connect`
+  /// @error as `directory_link::connect`
   result<links> get();
   /// Ends the links; calls that wait on one get an error.
   void close();

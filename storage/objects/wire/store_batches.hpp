@@ -17,7 +17,7 @@ inline void put_keys(byte_writer& out, std::span<const std::string_view> keys) {
   for (const auto key : keys) out.put_text(key);
 }
 
-/// Splits what does not fit one question. @param one  answers for a part of the items
+/// Splits items that do not fit one question. @param one  answers for a part of the items
 template <class Result, class Item, class Ask>
 std::vector<Result> in_batches(std::span<const Item> items, const Ask& one) {
   if (items.size() <= store_wire::batch_max) return one(items);

@@ -1,12 +1,12 @@
 #pragma once
-// What clients and the directory of the object store say to each other. Little-endian, on a connection whose
-// two ends have proved that they know the cluster secret; over TCP it is inside of TLS.
+// Messages between clients and the directory of the object store. Little-endian, on a connection whose two
+// ends have proved that they know the cluster secret; over TCP it is inside of TLS.
 //
 //   frame:   length of what follows (32 bits) | number of the question (64) | operation (8) | payload
 //   answer:  the same number and operation; answers come in the order of the questions, which need not wait
 //   for them
 //
-// The holder of a segment is told what lies in it by frames that it did not ask for (`journal`), numbered
+// The holder of a segment hears of the objects in it by frames that it did not ask for (`journal`), numbered
 // from `journal_base` + 1, so that it can tell the next directory (`announce`).
 //
 // A batch is one frame: every question about objects carries a count and that many items, its answer one
@@ -43,7 +43,7 @@ inline constexpr node_id directory_node{1};
 inline constexpr node_id directory_client_node{2};
 
 enum class op : std::uint8_t {
-  hello = 1,   ///< version, host, whether it names the objects of everybody: what a client says first; the
+  hello = 1,   ///< version, host, whether it names the objects of all: a client's first message; the
                ///< answer has the directory's incarnation, and `welcome`
   mount,       ///< a segment, by the process that mounts it; it stays mounted as long as the connection. With
                ///< `former_life`, it is to be announced; refused: segment_not_found
@@ -60,12 +60,12 @@ enum class op : std::uint8_t {
   counts,      ///< figures of the whole store, and how long the directory worked on questions of each kind
   journal,     ///< to the holder of a segment: entries; see `entry`
   acked,       ///< number of a journal frame, from its receiver; has no answer
-  announce,    ///< what lies in such a segment: a part of it, and whether it was the last
+  announce,    ///< objects in such a segment: a part of them, and whether it was the last
   drain,       ///< name of a segment, whether nothing is to be placed there any more
   create_task,  ///< an order without its id; the answer has it
   query_task,   ///< id of one
   end_task,     ///< id, code: by whoever was told to carry it out
-  tenants,      ///< what each has, and may have; a tenant hears of itself alone
+  tenants,      ///< each one's use and limits; a tenant hears of itself alone
   mount_disk,   ///< an SSD, by the process that mounts memory beside it; see `disk_offer`
   load,  ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
   disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
@@ -83,40 +83,41 @@ std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
-/// A journal frame for whose effect a client waits is at least this long, by filler, where the receiver
-/// cannot be woken on purpose: it is not woken for less (`directory_link::only_listens`).
+/// A journal frame with an effect that a client waits for is at least this long, by filler, where the
+/// receiver cannot be woken on purpose: it is not woken for less (`directory_link::only_listens`).
 inline constexpr std::size_t urgent_bytes = 2048;
 
-/// What a client waits for that depends on a journal frame.
+/// The effect of a journal frame that a client waits for.
 enum class waits : std::uint8_t {
   nobody,
-  to_hear,   ///< who removes something, for its acknowledgement; perhaps a reader, too
-  for_work,  ///< a reader, for what it has the receiver do; a tenant that writes through the receiver's
+  to_hear,   ///< a remover waits for its acknowledgement; perhaps a reader, too
+  for_work,  ///< a reader waits for the receiver's work; a tenant that writes through the receiver's
              ///< endpoint
 };
 
-/// What a journal frame has after `waits`, and filler with its length unless nobody does: kind, segment, and
+/// The contents of a journal frame after `waits`, and filler with its length unless nobody does: kind,
+/// segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size, tenant
-  published,     ///< ticket, offset, checksum, pins, what part it is of what, place in its chain, key, group
+  published,     ///< ticket, offset, checksum, pins, place in its object and in its chain, key, group
   freed,         ///< ticket, offset, for how long the memory rests
   joined,        ///< nothing: this segment is part of the store
-  fenced,        ///< nothing: what this segment holds counts no more
+  fenced,        ///< nothing: this segment's contents count no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
   task,          ///< an order that the holder is to carry out
-  save,          ///< of an SSD: ticket, where it lies in the memory beside, and what `published` has
+  save,          ///< of an SSD: ticket, where it lies in the memory beside; then as `published`
   load,          ///< of an SSD: ticket, where it is to lie in the memory beside
   draining,      ///< whether nothing is to be placed there any more
 };
 
-/// What the holder of an SSD says of it. It announces the contents as for memory if the answer says so; else
-/// they are of another store, or may not count any more, and are erased.
+/// A holder's words about its SSD. It announces the contents as for memory if the answer says so; else they
+/// are of another store, or may not count any more, and are erased.
 struct disk_offer {
   std::string name;
   std::uint64_t bytes = 0;
   std::uint32_t beside = 0;  ///< segment of the same connection
   std::uint64_t disk = 0;    ///< number of its own that it has had since it was made
-  std::uint64_t store = 0;   ///< number of the store whose objects it holds; zero: none
+  std::uint64_t store = 0;   ///< number of the store that its objects are of; zero: none
   disk_policy policy;
 };
 struct mounted_disk {
@@ -126,7 +127,7 @@ struct mounted_disk {
   bool known = false;       ///< the contents count
 };
 
-/// What a segment tells of the directory that it knew.
+/// A segment's record of the directory that it knew.
 struct former_life {
   std::uint32_t segment = 0;    ///< number that it had; zero: it knew none
   std::uint64_t served_by = 0;  ///< the last that was serving, as far as it heard; later ones are greater
@@ -137,7 +138,7 @@ struct former_life {
 /// Longest of these lists; a store may have so many segments.
 inline constexpr std::uint32_t former_max = 4096;
 
-/// How much of a segment holds no objects, and what the objects in it would make way for.
+/// How much of a segment holds no objects, and how cold its next victim is.
 struct withheld {
   boundary_report report;
   std::vector<withheld_run> fresh;  ///< runs that the holder was not told of yet
@@ -179,7 +180,7 @@ struct segment_address {
   std::uint16_t endpoint_port = 0;
   friend bool operator==(const segment_address&, const segment_address&) = default;
 };
-/// What the directory knows of a client.
+/// The directory's view of a client.
 struct welcome {
   std::string tenant;        ///< empty: a client that knows the cluster's secret
   std::string endpoint_key;  ///< lets that tenant through the endpoints of segments
@@ -191,7 +192,7 @@ struct mounted_segment {
   segment_address address;
 };
 
-/// The code of a call whose question did not get through.
+/// The code of a call with a question that did not get through.
 store_code code_of(const error& e);
 
 std::string_view get_text_view(byte_reader& in);
@@ -199,7 +200,7 @@ std::optional<std::uint32_t> get_count(byte_reader& in);
 void put_policy_to(byte_writer& out, const put_policy& policy);
 put_policy get_policy(byte_reader& in);
 void put_ties(byte_writer& out, const object_ties& ties);
-/// Points into what is read.
+/// Points into the bytes read.
 object_ties get_ties(byte_reader& in);
 void put_places(byte_writer& out, std::span<const replica_place> places);
 std::vector<replica_place> get_places(byte_reader& in);
@@ -244,7 +245,7 @@ named_hot_object get_hottest(byte_reader& in);
 using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);
 object_counts get_counts(byte_reader& in);
-/// Adds what another shard counts.
+/// Adds another shard's counts.
 void add_counts(object_counts& to, const object_counts& more);
 void put_times(byte_writer& out, const question_times& times);
 question_times get_times(byte_reader& in);

@@ -12,7 +12,7 @@ namespace mooncaf {
 /// is too short to be one (`cluster_secret::bytes_min`).
 result<std::string> tenant_key(std::string_view token);
 /// Reads the token from a file that only this user, root and at most a group may read.
-/// @error those of `read_kept_file`
+/// @error as `read_kept_file`
 result<std::string> tenant_key_from_file(const std::string& path);
 
 }  // namespace mooncaf
