@@ -237,7 +237,7 @@ class prefix_tree {
     /// it. A tier below that lets go of a block because this one gives it back forgets it.
     bool written(handle h) const noexcept { return mine(h).written != 0; }
     void set_written(handle h, bool value);
-    /// Blocks that are shown and not written; below, those without pins.
+    /// Blocks that are shown and not written; below, the ones without pins.
     std::size_t unwritten() const noexcept { return unwritten_; }
     std::size_t unwritten_idle() const noexcept { return unwritten_idle_; }
 

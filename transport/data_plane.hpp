@@ -38,12 +38,12 @@ struct data_plane_options {
   bool tcp = true;
   std::string listen_host = "127.0.0.1";  ///< numeric address
   std::uint16_t data_port = 0;            ///< 0: any free port
-  std::string advertised_host;            ///< what peers connect to; empty: `listen_host`
+  std::string advertised_host;            ///< address for peers to connect to; empty: `listen_host`
   unsigned tcp_streams = 2;               ///< connections per peer and direction, [1, 64]
   unsigned tcp_threads = 2;               ///< I/O threads, [1, 64]
-  /// What the kernel may hold of a connection until the peer has it, [16 KiB, 64 MiB]. Small enough to stay
-  /// in the cache between the copies in and out, which makes a fast link twice as fast; all connections
-  /// together no less than the link's bandwidth x round trip.
+  /// Bytes of a connection that the kernel may hold until the peer has them, [16 KiB, 64 MiB]. Small enough
+  /// to stay in the cache between the copies in and out, which makes a fast link twice as fast; all
+  /// connections together no less than the link's bandwidth x round trip.
   std::uint64_t tcp_send_buffer = 256 * KiB;
 
   bool shm = true;
@@ -85,7 +85,7 @@ class data_plane {
   /// refused.
   static result<std::unique_ptr<data_plane>> start(data_plane_options options, landing_handler on_landing,
                                                    callback_executor executor = {});
-  /// Fences every peer; what is under way completes as `ec::cancelled` before this returns.
+  /// Fences every peer; transfers under way complete as `ec::cancelled` before this returns.
   ~data_plane();
   data_plane(const data_plane&) = delete;
   data_plane& operator=(const data_plane&) = delete;
@@ -115,29 +115,29 @@ class data_plane {
   result<void> unregister_region(region_id id);
 
   peer_address local_address() const;
-  /// Address and all regions: what the control plane tells the peers.
+  /// Address and all regions, for the control plane to tell the peers.
   announcement local_announcement() const;
 
-  /// Makes a peer reachable, or replaces what is known of it, and readmits it after `close_peer`. Its
+  /// Makes a peer reachable, or replaces its address and regions, and readmits it after `close_peer`. Its
   /// transfers may have landed before: a peer needs no introduction to write here, only the secret and the
   /// region's key.
   /// @error `ec::invalid_argument` if the address is this node's own or a region is not the peer's.
   result<void> add_peer(const peer_address& address, std::vector<region_desc> regions);
-  /// Forgets a peer and drops our links to it; what is under way to it completes as `ec::peer_lost`.
+  /// Forgets a peer and drops our links to it; transfers under way to it complete as `ec::peer_lost`.
   /// It may still write here: fence it with `close_peer` if it should not.
   void remove_peer(node_id node);
   /// The fence: when it returns with success, no byte of that peer can land here any more, over any path, and
   /// it is kept out (in its present incarnation) until `add_peer`. Works for peers that were never added,
   /// too.
-  /// @error `ec::timed_out`: a peer that maps our memory neither stopped nor died; do not reuse what it knew.
+  /// @error `ec::timed_out`: a peer that maps our memory neither stopped nor died; do not reuse the memory it
+  /// knew.
   result<void> close_peer(node_id node);
   /// How often `close_peer` has succeeded for this peer. A caller that lets a peer write notes the count, and
   /// can tell later whether a fence has come since.
   std::uint64_t fences_of(node_id node) const;
 
-  /// Starts a transfer; `on_done` is called exactly once, also for what is refused at once (then on this
-  /// thread). A peer equal to `options.node` copies inside this node, without copying what already lies in
-  /// place.
+  /// Starts a transfer; `on_done` is called exactly once, also for a transfer refused at once (then on this
+  /// thread). A peer equal to `options.node` copies inside this node, without copying bytes already in place.
   void submit(transfer what, completion_handler on_done);
   /// Asks for an early end; see `transport::cancel`.
   void cancel(transfer_id id);

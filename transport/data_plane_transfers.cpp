@@ -29,7 +29,7 @@ std::vector<transport*> data_plane::impl::paths_to(node_id peer) {
 }
 
 // Checks every slice against the description of its region before any path sees the transfer, so that paths
-// need not agree on what is wrong with it.
+// need not agree on its faults.
 result<data_plane::impl::device_use> data_plane::impl::check(const transfer& t) const {
   if (!t.id) return fail(ec::invalid_argument, "a transfer needs an id");
   if (t.op != transfer_op::write && t.op != transfer_op::read)
@@ -186,8 +186,7 @@ void data_plane::impl::attempt_ended(const std::shared_ptr<order>& o, completion
     o->current = nullptr;
     o->unfenced |= !c.fenced;
     if (link_unusable) avoided_until[{o->what.peer, c.path}] = now + node.options.retry_after;
-    // Late bytes of an unfenced attempt must not meet those of the next; over TCP the receiver tells them
-    // apart.
+    // Late bytes of an unfenced attempt must not meet the next one's; over TCP the receiver tells them apart.
     again = !c.outcome && (c.fenced || c.path == transfer_path::tcp) && is_path_failure(code) &&
             !o->paths.empty() && !o->cancelled && !stopping && now < o->what.deadline &&
             node.peers.find(o->what.peer);

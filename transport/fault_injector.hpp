@@ -1,6 +1,5 @@
 #pragma once
-// A seam for tests: what a bad link or bad memory would do, asked for once per slice that is about to be
-// moved.
+// A seam for tests: acts like a bad link or bad memory, asked once per slice that is about to be moved.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace mooncaf {
 struct fault {
   enum class kind : std::uint8_t {
     none,
-    delay,    ///< the slice (and what queues behind it on its link) waits for `wait`
+    delay,    ///< the slice (and its link's queue behind it) waits for `wait`
     drop,     ///< the slice is lost without a trace; only the deadline notices
     corrupt,  ///< one byte of the payload changes after its checksum was computed
     cut,      ///< the link breaks

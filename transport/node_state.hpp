@@ -1,5 +1,5 @@
 #pragma once
-// What the transports of one node share: options, registered memory, peers, the record of what landed,
+// Data that the transports of one node share: options, registered memory, peers, the record of landings,
 // figures.
 
 #include <array>
@@ -66,7 +66,7 @@ class region_table {
 /// Checks that a slice lies within `length` bytes; the detail of the error names the side.
 result<void> check_bounds(const slice& s, std::uint64_t length, const char* whose);
 
-/// What is known of a peer; replaced as a whole.
+/// A peer's address and regions; replaced as a whole.
 struct peer_info {
   peer_address address;
   socket_address tcp;      ///< resolved; size 0 if it offers none

@@ -1,6 +1,6 @@
 #pragma once
 // The transfers that this node has under way to one peer over one path. Shared memory, RDMA and TCP keep one
-// for every peer: a path says what was begun, moved and answered; the book knows the deadlines, and that
+// for every peer: a path reports transfers begun, moved and answered; the book knows the deadlines, and that
 // every transfer completes once.
 //
 //   submit ─► waiting ─► active ─┬─► given up ─┬─► settled ─► completion
@@ -20,7 +20,7 @@ namespace mooncaf {
 template <class Job>
 class outbound_book;
 
-/// What a book knows of one transfer. Each path derives its own job, which adds what has been cut, told and
+/// A book's record of one transfer. Each path derives its own job, which adds the pieces cut, told and
 /// posted, and `std::size_t piece_count() const` for the figures.
 class outbound_job {
  public:
@@ -47,10 +47,10 @@ class outbound_job {
   time_point confirm_by_ = time_point::max();  // once given up
 };
 
-/// The error of a transfer that its owner cancelled (`ec::cancelled`) or whose time is up (`ec::timed_out`).
+/// The error of a transfer that its owner cancelled (`ec::cancelled`) or that is late (`ec::timed_out`).
 error end_cause(ec why);
 
-/// Compares what a read has brought with the checksums that the owner of the bytes states.
+/// Compares the bytes of a read with the checksums that the owner of the bytes states.
 /// @error `ec::corrupt` names the slice; counted as a checksum failure of the path.
 result<void> check_stated_sums(node_state& node, transfer_path path, const transfer& what);
 
@@ -61,7 +61,7 @@ class outbound_book {
   using jobs = std::unordered_map<transfer_id, Job>;
 
  public:
-  /// Completions whose time has come.
+  /// Completions to be told now.
   class due {
    public:
     bool empty() const noexcept { return ended_.empty(); }
@@ -81,7 +81,8 @@ class outbound_book {
 
   outbound_book(node_state& node, node_id peer, transfer_path path) : node_(node), peer_(peer), path_(path) {}
 
-  /// Takes a transfer whose id is not in the book. @returns it if it may begin at once; null: it waits.
+  /// Takes a transfer with an id that is not in the book. @returns it if it may begin at once; null: it
+  /// waits.
   Job* submit(transfer what, completion_handler on_done) {
     if (idle()) progress_at_ = clock_type::now();
     const auto id = what.id;
@@ -138,7 +139,7 @@ class outbound_book {
   /// Nothing of a transfer that was given up lands any more.
   void confirm(Job& job) { settle(job, job.outcome_); }
 
-  /// @returns a job whose end is the path's to decide. One that waits has completed; any other is over.
+  /// @returns a job for the path to end. One that waits has completed; any other is over.
   Job* cancel(transfer_id id) {
     const auto it = jobs_.find(id);
     if (it == jobs_.end()) return nullptr;
@@ -146,7 +147,7 @@ class outbound_book {
     if (job.at_ == stage::waiting) end_waiting(job, end_cause(ec::cancelled));
     return job.open() ? &job : nullptr;
   }
-  /// The same for those whose deadline has passed.
+  /// The same for all that are past their deadlines.
   std::vector<transfer_id> late(time_point now) {
     std::vector<transfer_id> begun, waiting;
     for (const auto& [id, job] : jobs_) {
@@ -185,7 +186,7 @@ class outbound_book {
     }
   }
 
-  /// Takes what is to be told now.
+  /// Takes the completions to be told now.
   due take() { return std::exchange(due_, {}); }
 
  private:

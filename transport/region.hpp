@@ -22,8 +22,8 @@ struct device_memory {
   std::uint64_t dma_buf_offset = 0;  ///< where in the dma-buf it begins
 };
 
-/// What one transport needs beyond `access_key` to reach a region, in that transport's own encoding: nothing
-/// for TCP and shared memory, the rkeys and NIC addresses for RDMA. Others carry it and do not look inside.
+/// A transport's needs beyond `access_key` to reach a region, in that transport's own encoding: nothing for
+/// TCP and shared memory, the rkeys and NIC addresses for RDMA. Others carry it and do not look inside.
 struct transport_key {
   std::string transport;  ///< `transport::name()`
   std::vector<std::byte> blob;
@@ -31,7 +31,8 @@ struct transport_key {
   friend bool operator==(const transport_key&, const transport_key&) = default;
 };
 
-/// What a peer must know to read or write a region of another node. Plain data; travels in control messages.
+/// Description by which a peer can read or write a region of another node. Plain data; travels in control
+/// messages.
 struct region_desc {
   node_id node;              ///< owner
   region_id id;              ///< unique on that node, never reused while the node lives
@@ -46,8 +47,8 @@ struct region_desc {
   friend bool operator==(const region_desc&, const region_desc&) = default;
 };
 
-/// `length` bytes of a region, `offset` bytes after its start. Whose region it is follows from the place: the
-/// local side of a transfer names regions of this node, the remote side those of the peer.
+/// `length` bytes of a region, `offset` bytes after its start. Its owner follows from the place: the local
+/// side of a transfer names regions of this node, the remote side those of the peer.
 struct slice {
   region_id region;
   std::uint64_t offset = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What moved between two nodes, by path.
+// Bytes and transfers between two nodes, by path.
 
 #include <array>
 #include <bit>
@@ -13,8 +13,8 @@
 
 namespace mooncaf {
 
-/// Latency of completed transfers. Bucket i counts those that took less than 2^i microseconds (and not less
-/// than half of that); the last one takes all that are slower.
+/// Latency of completed transfers. Bucket i counts transfers that took less than 2^i microseconds (and not
+/// less than half of that); the last one takes all that are slower.
 struct latency_summary {
   static constexpr std::size_t bucket_count = 26;
 
@@ -33,7 +33,7 @@ struct latency_summary {
   }
 };
 
-/// One direction-less line per (peer, path). Outgoing transfers are those this node submitted.
+/// One direction-less line per (peer, path). This node submitted the outgoing transfers.
 struct path_stats {
   node_id peer;
   transfer_path path = transfer_path::none;
@@ -53,7 +53,7 @@ struct path_stats {
   std::uint64_t bytes() const noexcept { return bytes_written + bytes_read + bytes_landed; }
 };
 
-/// One RDMA rail of this node, to all peers together. Counts what this node initiated.
+/// One RDMA rail of this node, to all peers together. Counts the work that this node initiated.
 struct rail_stats {
   std::string name;  ///< "mlx5_0:1"
   std::string address;

@@ -16,7 +16,8 @@
 
 namespace mooncaf {
 
-/// What a transfer is about. Transports carry it and do not look inside; the receiver acts on it as it lands.
+/// The purpose of a transfer. Transports carry it and do not look inside; the receiver acts on it as it
+/// lands.
 struct transfer_tag {
   request_id request;
   std::uint32_t chunk = 0;
@@ -57,8 +58,8 @@ struct transfer {
   std::vector<slice_pair> slices;  ///< order matters for nothing but the stated checksum; may be empty
   transfer_tag tag;
   time_point deadline = time_point::max();  ///< then it completes as `ec::timed_out`
-  /// An earlier attempt failed and may have landed: a path whose writes the receiver cannot refuse asks
-  /// first. Set by the data plane.
+  /// An earlier attempt failed and may have landed: a path asks first where the receiver cannot refuse its
+  /// writes. Set by the data plane.
   bool repeated = false;
 
   std::uint64_t size_bytes() const noexcept {

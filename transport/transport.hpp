@@ -14,7 +14,7 @@
 
 namespace mooncaf {
 
-/// What a transport can do towards one peer; decides the choice of path. One-sided means that the peer's
+/// A transport's abilities towards one peer; decides the choice of path. One-sided means that the peer's
 /// memory is reached without a thread of the peer taking part in the copy.
 struct transport_capabilities {
   bool usable = false;  ///< both ends have it, as far as is known without trying
@@ -48,10 +48,10 @@ class transport {
   virtual result<void> unregister_region(region_id id) = 0;
 
   /// Whether this node's end of the path can address a local region of device memory. Asked only of
-  /// transports with `device_memory`. @error `ec::unsupported` with what refused it.
+  /// transports with `device_memory`. @error `ec::unsupported` names the cause.
   virtual result<void> reaches(region_id) const { return {}; }
 
-  /// Starts a transfer whose slices were checked against the descriptions of both regions.
+  /// Starts a transfer with slices that were checked against the descriptions of both regions.
   virtual void submit(transfer what, completion_handler on_done) = 0;
   /// Asks for an early end. The transfer still completes once: `ec::cancelled`, or however it ended before. A
   /// write completes as cancelled only when no byte of it can land any more (see `completion::fenced`).
@@ -60,7 +60,7 @@ class transport {
 
   /// Makes links ready ahead of the first transfer. Optional: `submit` connects too. Returns at once.
   virtual void connect(node_id peer) = 0;
-  /// Drops outgoing links; what is under way completes as `ec::peer_lost`. Incoming links stay.
+  /// Drops outgoing links; transfers under way complete as `ec::peer_lost`. Incoming links stay.
   virtual void disconnect(node_id peer) = 0;
   /// The fence: after it returns no byte of that peer can land in our regions over this transport, and it
   /// cannot connect again until the data plane readmits it. Includes `disconnect`.

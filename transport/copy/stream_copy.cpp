@@ -10,8 +10,7 @@
 #include <atomic>
 #endif
 
-// The kernel for processors without wide vectors, for copies in parts; what is copied at once the libraries
-// do better.
+// The kernel for processors without wide vectors, for copies in parts; whole copies the libraries do better.
 namespace {
 using vec = std::uint64_t __attribute__((vector_size(16)));
 inline vec load(const void* p) {

@@ -1,9 +1,9 @@
 #pragma once
 // Copying bytes that this processor will not look at again, and their checksum, in one pass over the source.
 //
-// Non-temporal stores skip the read of the target's old lines and leave the caches to those who need them:
-// for data larger than the caches they copy 1.5 to 2 times faster than memcpy. The checksum rides along: xxh3
-// costs a few cycles per line while the copy waits for memory.
+// Non-temporal stores skip the read of the target's old lines and leave the caches to other data: for data
+// larger than the caches they copy 1.5 to 2 times faster than memcpy. The checksum rides along: xxh3 costs a
+// few cycles per line while the copy waits for memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +30,8 @@ struct copy_in_parts {
   alignas(64) std::uint64_t sums[8] = {};
   std::uint64_t bytes = 0;  ///< copied so far
 };
-/// Copies as much of a further part as can be hashed before it is known whether there is more: all but
-/// 64 to 1,087 bytes, or nothing of less. The rest comes again, before what follows on it.
+/// Copies as much of a further part as can be hashed before it is known whether there is more: all but 64 to
+/// 1,087 bytes, or nothing of less. The rest comes again, before the next part.
 /// @returns the bytes that were copied.
 std::size_t stream_copy_part(copy_in_parts& state, void* to, const void* from, std::size_t n) noexcept;
 /// Copies the last part. @param n  no less than 64 unless it is all there is.

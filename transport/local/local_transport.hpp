@@ -1,6 +1,6 @@
 #pragma once
-// Transfers of a node to itself: a copy from region to region on a thread of its own, made on first use. What
-// already lies where it should is not copied: handing blocks over is the business of the layers above, but a
+// Transfers of a node to itself: a copy from region to region on a thread of its own, made on first use.
+// Bytes already in place are not copied: handing blocks over is the business of the layers above, but a
 // transfer that amounts to it costs nothing.
 
 #include <condition_variable>

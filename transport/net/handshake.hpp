@@ -11,8 +11,8 @@
 //
 // A peer that does not know the secret learns neither version nor node id, in either role: up to the proofs
 // only random bytes travel. HMAC is SHA-256; the labels keep one side's proof from being played back as the
-// other's. What follows on the link is neither encrypted nor authenticated byte by byte: a data network that
-// strangers can alter in flight needs a tunnel.
+// other's. Later bytes on the link are neither encrypted nor authenticated: a data network that strangers can
+// alter in flight needs a tunnel.
 
 #include <array>
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace mooncaf {
 
-/// What a link is for.
+/// The purpose of a link.
 enum class link_kind : std::uint8_t { tcp = 1, shm = 2, rdma = 3, store = 4, engine = 5 };
 
 struct link_identity {
@@ -34,7 +34,7 @@ struct link_identity {
   node_id node;
   std::uint64_t incarnation = 0;
   std::uint64_t session = 0;  ///< links of one initiator that live and die together
-  node_id wanted_node;        ///< whom the initiator means to reach
+  node_id wanted_node;        ///< the initiator's intended peer
   std::uint64_t wanted_incarnation = 0;
 };
 
@@ -60,7 +60,7 @@ class handshake {
   static handshake initiator(std::string secret, const nonce& mine, const link_identity& self);
   static handshake acceptor(std::string secret, const nonce& mine, const link_identity& self);
 
-  /// What the initiator sends first; empty for the acceptor.
+  /// The initiator's first message; empty for the acceptor.
   std::vector<std::byte> opening() const;
   /// Size of the message that `feed` expects next.
   std::size_t want() const noexcept;

@@ -38,12 +38,12 @@ class link_stream {
   /// outlives this process.
   virtual passed send(std::span<const std::byte> bytes) = 0;
   virtual passed receive(std::span<std::byte> into) = 0;
-  /// What broke the stream, for a person. @thread  one that was told `broken`
+  /// The cause of the break, for a person. @thread  one that was told `broken`
   virtual std::string why() const = 0;
 
   /// To be polled, by poll(2) or a level-triggered epoll(7).
   virtual int fd() const noexcept = 0;
-  /// @param wanted  POLLIN, to receive, POLLOUT, to send, or both. @returns what to poll `fd()` for.
+  /// @param wanted  POLLIN, to receive, POLLOUT, to send, or both. @returns the events to poll `fd()` for.
   virtual short events(short wanted) const { return wanted; }
   /// Bytes have come that `fd()` need not tell of. @thread  the receiving one
   virtual bool pending() const { return false; }

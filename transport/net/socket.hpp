@@ -48,7 +48,7 @@ result<unique_fd> dial_tcp(const std::string& host, std::uint16_t port, time_poi
 bool wait_for_socket(int fd, short events, time_point until);
 /// No delay; the kernel gives up a peer that does not answer for `lost_after`.
 void tune_tcp(int fd, duration lost_after);
-/// Bounds what the kernel holds of what was written, instead of letting it grow (SO_SNDBUF).
+/// Bounds the written bytes that the kernel holds, instead of letting them grow (SO_SNDBUF).
 void bound_send_buffer(int fd, std::uint64_t bytes);
 
 /// Packets with descriptors over a Unix socket of type SOCK_SEQPACKET.

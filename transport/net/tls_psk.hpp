@@ -1,7 +1,6 @@
 #pragma once
-// What every TLS connection of this project has in common: version 1.3, one cipher suite, no certificates,
-// and a key that both ends know as the only proof. How a connection names its key to the other end is its
-// own.
+// Common to every TLS connection of this project: version 1.3, one cipher suite, no certificates, and a key
+// that both ends know as the only proof. How a connection names its key to the other end is its own.
 // @source RFC 8446, section 2.2 (psk_dhe_ke), with one external key.
 
 #include <openssl/types.h>
@@ -14,7 +13,7 @@ struct ssl_session_st;  // SSL_SESSION, which openssl/types.h does not declare
 
 namespace mooncaf {
 
-/// What OpenSSL asks of a connection during its handshake; each gives a `tls_psk_session`.
+/// OpenSSL's calls to a connection during its handshake; each gives a `tls_psk_session`.
 struct tls_psk_calls {
   /// Client: the key to use, and its name. @returns 1, or 0 to give up.
   int (*offer)(SSL*, const EVP_MD*, const unsigned char** name, std::size_t* name_bytes,
@@ -32,8 +31,8 @@ void set_tls_psk_role(SSL* ssl, bool client);
 /// Whether the other end has proven that it knows the key. Asked when the handshake is done.
 bool tls_psk_proved(SSL* ssl);
 
-/// Takes what OpenSSL says of the last call of this thread. @returns a sentence; `code` of the first error,
-/// or zero for none.
+/// Takes OpenSSL's errors of the last call of this thread. @returns a sentence; `code` of the first error, or
+/// zero for none.
 std::string said_by_openssl(unsigned long& code);
 
 }  // namespace mooncaf

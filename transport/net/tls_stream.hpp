@@ -1,7 +1,6 @@
 #pragma once
 // TLS 1.3 with a pre-shared key (`tls_psk.hpp`) over any stream: both ends prove that they know a secret,
-// bytes are encrypted and cannot be altered unnoticed, and a thief of the secret cannot read what was sent
-// before.
+// bytes are encrypted and cannot be altered unnoticed, and a thief of the secret cannot read earlier bytes.
 //
 // The client names its key in clear without giving it away: 16 random bytes and HMAC(secret, these bytes). A
 // listener that does not know the secret sees noise, never the same twice.

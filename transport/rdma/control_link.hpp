@@ -1,6 +1,6 @@
 #pragma once
-// The authenticated TCP connection beside the queue pairs of a peer: carries what must arrive even when a
-// rail is broken, and tells at once when the peer's process is gone.
+// The authenticated TCP connection beside the queue pairs of a peer: carries messages that must arrive even
+// when a rail is broken, and tells at once when the peer's process is gone.
 
 #include <deque>
 #include <functional>

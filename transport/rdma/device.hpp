@@ -48,7 +48,7 @@ struct rdma_device {
   /// @error `ec::io_error` with the likely cause (RLIMIT_MEMLOCK).
   result<verbs_memory> register_memory(std::span<std::byte> bytes) const;
   /// Registers memory of an accelerator: its dma-buf if there is one, else as peer memory.
-  /// @error `ec::unsupported` with what refused it.
+  /// @error `ec::unsupported` names the cause.
   result<verbs_memory> register_memory(const device_memory& memory) const;
 };
 

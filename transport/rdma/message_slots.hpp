@@ -1,6 +1,6 @@
 #pragma once
 // Registered buffers of one queue pair for short messages. The first are posted for receiving all the time,
-// the others hold what is being sent.
+// the others hold messages being sent.
 
 #include <cstddef>
 #include <cstdint>

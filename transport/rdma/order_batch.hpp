@@ -29,7 +29,7 @@ class order_batch {
       auto& o = orders_[i];
       o.sg_list = &parts_[i];
       o.next = i + 1 < orders_.size() ? &orders_[i + 1] : nullptr;
-      // The last one asks for a completion if it is urgent: otherwise nothing would tell of those before it.
+      // The last one asks for a completion if it is urgent: otherwise nothing would tell of the earlier ones.
       if (++unsignalled_ < signal_every && (o.next || !urgent_)) continue;
       o.send_flags |= IBV_SEND_SIGNALED;
       unsignalled_ = 0;

@@ -35,8 +35,8 @@ result<std::unique_ptr<queue_pair>> queue_pair::make(const local_rail& rail, con
   return q;
 }
 
-// Makes the objects that live as long as the pair. Depth and inline size are what the device grants of what
-// the options ask for.
+// Makes the objects that live as long as the pair. The device grants depth and inline size up to the options'
+// wishes.
 result<void> queue_pair::create(const local_rail& rail) {
   const auto& limits = device_->limits;
   depth_ = std::min<unsigned>(options_.queue_depth, static_cast<unsigned>(limits.max_qp_wr) - send_slots);

@@ -1,6 +1,6 @@
 #pragma once
-// One reliable connection between two rails: posts batches of one-sided orders and short messages, and says
-// what became of them.
+// One reliable connection between two rails: posts batches of one-sided orders and short messages, and
+// reports their outcomes.
 
 #include <infiniband/verbs.h>
 
@@ -79,16 +79,16 @@ class queue_pair {
   /// Posts the batch, ringing the NIC's doorbell once. @error the connection is then broken.
   result<void> flush();
 
-  /// Takes completions. @returns how many. @error what broke the connection; then `unfinished` tells what is
-  /// lost.
+  /// Takes completions. @returns how many. @error the cause of a broken connection; then `unfinished` has the
+  /// lost orders.
   result<unsigned> poll(queue_pair_owner& owner);
   /// Asks for an event with the next completion.
   void arm();
-  /// Orders whose fate is unknown, oldest first.
+  /// Orders of unknown fate, oldest first.
   std::deque<rdma_item>& unfinished() noexcept { return items_; }
   /// Breaks the connection, as a failing NIC would; for fault injection.
   void break_now();
-  /// True if what broke it was the peer's refusal of a key or an address, not the network.
+  /// True if the peer's refusal of a key or an address broke it, not the network.
   bool access_refused() const noexcept { return access_refused_; }
 
  private:

@@ -21,7 +21,7 @@ class rail_health {
     ++failures_;
     retry_at_ = now + std::min(max_, first_ * (std::int64_t{1} << shift));
   }
-  /// It moved bytes: what was before does not count any more.
+  /// It moved bytes: earlier failures do not count any more.
   void worked() noexcept { failures_ = 0; }
   /// The port came back: no reason to wait.
   void forgive() noexcept { retry_at_ = {}; }

@@ -1,7 +1,7 @@
 #pragma once
-// What one peer does to this node's memory over RDMA: the owner's end of a link. The peer's NIC writes
-// without our help; here its notices are verified and announced, keys are handed out, and queue pairs are
-// taken away again.
+// One peer's access to this node's memory over RDMA: the owner's end of a link. The peer's NIC writes without
+// our help; here its notices are verified and announced, keys are handed out, and queue pairs are taken away
+// again.
 
 #include <deque>
 #include <functional>

@@ -1,5 +1,5 @@
 #pragma once
-// What the links of one node share: its rails, its registered memory, its figures.
+// Data that the links of one node share: its rails, its registered memory, its figures.
 
 #include <memory>
 #include <mutex>

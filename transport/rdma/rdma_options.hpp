@@ -1,5 +1,5 @@
 #pragma once
-// What can be set about RDMA. Defaults are for RoCE v2 and InfiniBand alike.
+// The options of RDMA. Defaults are for RoCE v2 and InfiniBand alike.
 
 #include <cstdint>
 #include <string>

@@ -157,7 +157,7 @@ bool rdma_outbound::pump() {
   return worked;
 }
 
-// Posts one piece: of those to be repeated first, then of the oldest transfer. Pieces wait in their line for
+// Posts one piece: first of the pieces to repeat, then of the oldest transfer. Pieces wait in their line for
 // keys, for room on a rail, or for the end of an injected delay.
 rdma_outbound::step rdma_outbound::post_next() {
   const bool repeat = !repeats_.empty();
@@ -339,7 +339,7 @@ void rdma_outbound::on_map_reply(const rdma_control& c) {
   m.keys = c.keys;
 }
 
-// ---- what became of it ----
+// ---- outcomes ----
 
 bool rdma_outbound::poll() {
   if (ending_) return false;

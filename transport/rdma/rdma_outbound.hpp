@@ -50,7 +50,8 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   void arm();
   /// Deadlines, back-offs and lost peers. @returns true while something is under way.
   bool tick(time_point now);
-  /// Ends the link: what is under way completes with `why` once the peer has confirmed that nothing can land.
+  /// Ends the link: transfers under way complete with `why` once the peer has confirmed that nothing can
+  /// land.
   void end(const error& why);
   /// Ends it without waiting for the peer.
   void end_now(const error& why);
@@ -72,7 +73,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   // Orders with the NICs hold it, and rails being retired that carried some of it.
   struct job : outbound_job {
     std::vector<piece> pieces;
-    bool summed = false;                         // its pieces carry checksums: not those of device memory
+    bool summed = false;                         // its pieces carry checksums: not for device memory
     std::uint32_t next = 0;                      // first piece that was never posted
     std::uint32_t to_repeat = 0;                 // pieces in `repeats_`
     std::uint32_t retiring = 0;                  // rails being retired that carried some of it
@@ -80,7 +81,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
     std::map<std::size_t, rdma_notice> notices;  // by rail, not yet sent
     bool touched = false;
     bool queued = false;  // in `orders_`
-    bool asking = false;  // waits for what the peer knows of it
+    bool asking = false;  // waits for the peer's answer about it
     bool lost = false;    // fault injection: a piece never leaves
     time_point hold_until{};
     std::vector<std::pair<std::vector<std::byte>, verbs_memory>> altered;  // fault injection

@@ -142,7 +142,7 @@ void rdma_outbound::rail_failed(rail& r, const error& why, bool tell_peer) {
   if (tell_peer) control_->send({.type = rdma_control_type::retire_rail, .rail = r.number});
 }
 
-// Holds every transfer that the rail carried some of. What the peer has been told of counts too: its
+// Holds every transfer that the rail carried some of. A piece that the peer was told of counts, too: its
 // acknowledgement may have been lost with this rail.
 void rdma_outbound::strand_jobs(rail& r) {
   book_.each([&](job& j) {
@@ -226,7 +226,7 @@ void rdma_outbound::arm() {
     if (r->stage == rail_stage::up) r->pair->arm();
 }
 
-// Ends what has waited for too long: the goodbye, a rail that connects or retires, the peer, a transfer.
+// Ends all that have waited for too long: the goodbye, a rail that connects or retires, the peer, a transfer.
 bool rdma_outbound::tick(time_point now) {
   if (over_) return false;
   if (ending_) {

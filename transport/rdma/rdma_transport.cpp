@@ -23,7 +23,7 @@ rdma_transport::rdma_transport(node_state& node, discovery found, rail_topology 
               .memory = rdma_memory{std::move(found.devices)},
               .topology = std::move(topology)} {}
 
-// A host without a usable rail is no error: it has other paths, and the notes say what is missing.
+// A host without a usable rail is no error: it has other paths, and the notes name the missing part.
 result<std::unique_ptr<rdma_transport>> rdma_transport::start(node_state& node,
                                                               std::vector<std::string>& notes) {
   const auto& o = node.options.rdma;
@@ -86,7 +86,7 @@ void rdma_transport::stop() {
   take_submissions();
 }
 
-// ---- what this host has ----
+// ---- this host's rails ----
 
 std::vector<rdma_rail_address> rdma_transport::rail_addresses() const {
   std::vector<rdma_rail_address> all;
@@ -217,7 +217,7 @@ result<std::shared_ptr<rdma_outbound>> rdma_transport::link_to(node_id peer) {
   return link;
 }
 
-// Above the cap an idle link gives way; where all are busy, other paths take what is new.
+// Above the cap an idle link gives way; where all are busy, other paths serve new peers.
 result<void> rdma_transport::make_room() {
   if (outgoing_.size() < shared_.options().max_links) return {};
   const auto victim = pool_.evict([&](node_id n) {

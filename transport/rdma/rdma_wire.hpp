@@ -1,6 +1,6 @@
 #pragma once
-// What the two ends of an RDMA link say: control messages over the authenticated TCP link, notices and
-// acknowledgements as messages on the queue pairs.
+// Messages between the two ends of an RDMA link: control messages over the authenticated TCP link, notices
+// and acknowledgements as messages on the queue pairs.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ enum class rdma_control_type : std::uint8_t {
   rail_retired = 4,    ///< owner: no byte of it lands any more
   map_request = 5,     ///< initiator: `region`, `access_key`
   map_reply = 6,       ///< owner: `base`, `length`, `keys` by rail, or why not
-  query = 7,           ///< initiator: what became of `id`?
+  query = 7,           ///< initiator: has `id` landed?
   query_reply =
       8,  ///< owner: none = landed, not_found = not all of it came, overloaded = still verifying, else why
   abandon = 9,   ///< initiator: nothing more comes of `id`; forget it

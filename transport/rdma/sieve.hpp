@@ -1,7 +1,7 @@
 #pragma once
 // Which of many links gives way when there is no room: SIEVE (Zhang et al., NSDI 2024). Newcomers enter at
-// the head; a hand walks from the tail to the head, spares once what was used since it last came by, and
-// takes the first that was not. Unlike LRU a use moves nothing.
+// the head; a hand walks from the tail to the head, spares once each entry used since it last came by, and
+// takes the first other one. Unlike LRU a use moves nothing.
 
 #include <iterator>
 #include <list>
@@ -32,7 +32,7 @@ class sieve {
   }
   std::size_t size() const noexcept { return queue_.size(); }
 
-  /// Takes out the next victim among those that may go; none if nothing may.
+  /// Takes out the next victim among the entries that may go; none if nothing may.
   template <class MayGo>
   std::optional<Key> evict(MayGo&& may_go) {
     // Two rounds: the first may spare everything.

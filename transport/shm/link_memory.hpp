@@ -107,9 +107,9 @@ class peer_memory {
   std::unordered_map<std::uint64_t, shared_mapping> mappings_;
 };
 
-/// A new memfd of `bytes` whose size is sealed.
+/// A new memfd of `bytes`; its size is sealed.
 result<unique_fd> make_memfd(const char* name, std::uint64_t bytes);
-/// @error `ec::invalid_argument` unless `fd` is a memfd that nobody can shrink and that holds [0, bytes).
+/// @error `ec::invalid_argument` unless `fd` is a memfd that cannot be shrunk and that holds [0, bytes).
 result<void> check_memfd(int fd, std::uint64_t bytes);
 
 }  // namespace mooncaf

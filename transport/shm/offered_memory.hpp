@@ -17,7 +17,7 @@ namespace mooncaf {
 /// @thread  not synchronised: the transport's loop
 class offered_memory {
  public:
-  /// Maps what an `offer` packet describes. @param fds  came with it; none is kept.
+  /// Maps the memory of an `offer` packet. @param fds  came with it; none is kept.
   /// @error `ec::invalid_argument` without a descriptor or with too many offers open; as `peer_memory::map`
   result<void> add(const shm_packet& offer, const std::vector<unique_fd>& fds);
   /// Lets go of a region, and of its memfd when no other region lies in it.

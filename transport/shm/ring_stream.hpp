@@ -75,7 +75,7 @@ class ring_stream final : public link_stream {
   std::shared_ptr<ring_pair> memory_;
   byte_ring& in_;
   byte_ring& out_;
-  std::uint64_t written_ = 0, read_ = 0;  ///< this end's own copies; those in the memory may be forged
+  std::uint64_t written_ = 0, read_ = 0;  ///< this end's own copies; the ones in the memory may be forged
   std::size_t wake_at_ = 1;
   std::atomic<bool> over_{false};      ///< the socket has ended
   std::atomic<bool> nonsense_{false};  ///< the memory holds numbers that cannot be

@@ -259,7 +259,7 @@ result<std::uint64_t> shm_inbound::take_piece(const shm_piece& p, std::byte* to)
   return *sum;
 }
 
-// Decides what became of a transfer that was told to its end. The landing is announced before the sender
+// Decides the outcome of a transfer that was told to its end. The landing is announced before the sender
 // hears of it, so that a sender that knows of success may rely on the receiver's knowing, too.
 result<void> shm_inbound::conclude(const shm_notice& n, const assembly& a) {
   error outcome = a.cause;

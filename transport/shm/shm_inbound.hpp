@@ -1,5 +1,5 @@
 #pragma once
-// What one process of this host does to this node's memory: the owner's end of a shared-memory link.
+// One process of this host's access to this node's memory: the owner's end of a shared-memory link.
 
 #include <atomic>
 #include <functional>
@@ -17,8 +17,8 @@
 
 namespace mooncaf {
 
-/// @thread  the transport's loop, except where stated. What is pulled is copied there, so an ended link
-/// copies nothing.
+/// @thread  the transport's loop, except where stated. Pulls are copied there, so an ended link copies
+/// nothing.
 class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
  public:
   /// Decides about an authenticated initiator.

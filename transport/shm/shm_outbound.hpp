@@ -9,9 +9,9 @@
 // A write with checksums is pulled: this end tells where the pieces are and hashes them while the owner
 // copies and hashes them in one pass; then the owner compares. So the bytes that were verified are the bytes
 // that the owner wrote, and none is read a second time after it was written. (Handing each piece over through
-// the shared cache, hashed here first, measured slower: reading what lies in another core's cache costs more
-// than reading memory.) Where the owner cannot map the source, or with checksums off, this end copies and the
-// owner verifies what lies there.
+// the shared cache, hashed here first, measured slower: reading from another core's cache costs more than
+// reading memory.) Where the owner cannot map the source, or with checksums off, this end copies and the
+// owner verifies the copy.
 
 #include <deque>
 #include <functional>
@@ -55,14 +55,14 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
 
  private:
   struct job : outbound_job {
-    std::size_t slice_index = 0;  // what is copied or hashed next
+    std::size_t slice_index = 0;  // the next slice to copy or hash
     std::uint64_t slice_offset = 0;
     std::uint32_t piece_index = 0;
     std::uint64_t unnoticed_bytes = 0;
     std::size_t told_slice = 0;  // pulled: the next piece that the owner is not told of yet
     std::uint64_t told_offset = 0;
     bool queued = false;    // in `queue_`
-    bool prepared = false;  // the owner knows what it needs to know before the bytes move
+    bool prepared = false;  // the owner has been told enough for the bytes to move
     bool pulled = false;    // the owner copies
     bool noticed_some = false;
     bool lost = false;  // fault injection: the rest never arrives

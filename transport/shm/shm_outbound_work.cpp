@@ -207,7 +207,7 @@ shm_outbound::step shm_outbound::copy_some(job& j) {
   return step::finished;
 }
 
-// Moves or hashes `n` bytes of a slice and notes what the next notice says of them. Fault injection has its
+// Moves or hashes `n` bytes of a slice and notes the next notice's words about them. Fault injection has its
 // say before the bytes move (delay, cut) or after (drop, corrupt).
 shm_outbound::step shm_outbound::copy_piece(job& j, const slice_pair& pair, std::uint64_t n) {
   const auto local = node_.regions.resolve({pair.local.region, pair.local.offset + j.slice_offset, n});
@@ -265,7 +265,7 @@ result<void> shm_outbound::check_slice(const job& j, const slice_pair& pair, std
               "slice " + std::to_string(j.slice_index) + " does not have the checksum its owner states");
 }
 
-// Puts the notice of what was prepared into the ring. @returns false if the ring is full for now.
+// Puts the prepared notice into the ring. @returns false if the ring is full for now.
 bool shm_outbound::publish(job& j, bool last) {
   if (j.what.op != transfer_op::write) {
     j.unnoticed_bytes = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// What the two ends of a shared-memory link say: packets on the Unix socket while the link is being made and
-// when a region is first used, records in the rings ever after.
+// Messages between the two ends of a shared-memory link: packets on the Unix socket while the link is being
+// made and when a region is first used, records in the rings ever after.
 
 #include <cstddef>
 #include <cstdint>

@@ -86,8 +86,8 @@ result<void> frame_reader::take(std::size_t n, tcp_link_owner& owner) {
   return header_have_ == frame_header_bytes ? begin_frame(owner) : result<void>{};
 }
 
-// Moves the bytes of the landing room on into memory: those left over from the call before, and `n` more.
-// Their checksum is taken in the same pass; it works in blocks, so that the end of a part waits for the next.
+// Moves the bytes of the landing room on into memory: the rest of the call before, and `n` more. Their
+// checksum is taken in the same pass; it works in blocks, so that the end of a part waits for the next.
 void frame_reader::land(std::size_t n) {
   const auto landing = landing_room();
   std::memcpy(landing.data(), left_.data(), left_over_);

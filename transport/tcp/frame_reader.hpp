@@ -1,5 +1,5 @@
 #pragma once
-// The receiving half of a TCP link: cuts what the socket brings into frames, and puts every payload where its
+// The receiving half of a TCP link: cuts the socket's bytes into frames, and puts every payload where its
 // owner wants it. Long ones come by way of the core's cache and are hashed as they go on.
 
 #include <sys/uio.h>
@@ -20,7 +20,7 @@ class frame_reader {
  public:
   explicit frame_reader(tcp_link& link) : link_(link) {}
 
-  /// Reads what has come, up to `bytes_max`. @error the link is to die.
+  /// Reads the bytes that have come, up to `bytes_max`. @error the link is to die.
   result<void> read(int fd, tcp_link_owner& owner, std::size_t bytes_max);
   /// The link is dead: gives up the frame that is incomplete.
   void abandon(tcp_link_owner* owner);
@@ -29,7 +29,7 @@ class frame_reader {
   bool fills(region_id region) const noexcept {
     return in_payload_ && sink_.to == frame_sink::kind::memory && sink_.region == region;
   }
-  /// A payload is arriving whose sender has more to send behind it.
+  /// A payload is arriving with more to come from its sender.
   bool amid_a_stream() const noexcept { return in_payload_ && header_.more; }
   /// Bytes received so far. @thread  any
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -54,7 +54,7 @@ class frame_reader {
   std::size_t payload_have_ = 0;
   bool staged_ = false;        // the payload passes through the landing room on its way into memory
   copy_in_parts landed_;       // of it
-  std::size_t left_over_ = 0;  // bytes of it that have come and are to be copied with those that follow
+  std::size_t left_over_ = 0;  // bytes of it that have come and are to be copied with later ones
   std::array<std::byte, left_over_max> left_;
   std::vector<std::byte> control_;
   std::atomic<std::uint64_t> bytes_{0};

@@ -16,10 +16,10 @@ class link_greeting {
 
   /// The socket is connected: the initiator speaks first.
   void open() { out_ = shake_.opening(); }
-  /// Reads what has come. @returns `more` while the peer's next message is incomplete.
-  /// @error the link is to die: `ec::unauthenticated`, `ec::peer_lost`, or what the handshake says.
+  /// Reads the bytes that have come. @returns `more` while the peer's next message is incomplete.
+  /// @error the link is to die: `ec::unauthenticated`, `ec::peer_lost`, or the handshake's error.
   result<handshake::progress> read(int fd);
-  /// Sends what is to be said. @returns false if the socket does not take all of it now. @error as above
+  /// Sends the pending messages. @returns false if the socket does not take all of it now. @error as above
   result<bool> write(int fd);
 
   /// Acceptor, once `read` says `identified`.

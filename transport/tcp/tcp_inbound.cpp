@@ -10,7 +10,7 @@ namespace {
 
 // Answers that share a system call: one costs more than hashing the bytes that an answer is about.
 constexpr std::size_t answers_together = 8;
-constexpr std::size_t refused_max = 64;  // transfers whose reason is remembered
+constexpr std::size_t refused_max = 64;  // refused transfers remembered, with their reasons
 
 }  // namespace
 
@@ -252,8 +252,8 @@ bool tcp_inbound::next_frame(tcp_link& link, outgoing_frame& out) {
   return true;
 }
 
-// The sender of a write that goes on with others does not wait for this outcome alone: the end of what
-// arrives now brings us here again.
+// The sender of a write that goes on with others does not wait for this outcome alone: the end of the present
+// arrivals brings us here again.
 bool tcp_inbound::may_wait(const std::deque<answer>& queue) {
   const auto is_outcome = [](const answer& a) {
     return !a.is_read && a.frame.header.type == frame_type::write_result;

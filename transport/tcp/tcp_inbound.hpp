@@ -1,5 +1,5 @@
 #pragma once
-// What one peer does to this node's memory over TCP: the connections of one session that the peer opened.
+// One peer's access to this node's memory over TCP: the connections of one session that the peer opened.
 
 #include <deque>
 #include <memory>

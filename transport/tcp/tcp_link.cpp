@@ -104,7 +104,7 @@ void tcp_link::on_events(std::uint32_t events) {
   want_events();
 }
 
-// Reads, runs what the frames caused, then writes: a landing is announced before it is acknowledged.
+// Reads, runs the frames' deferred work, then writes: a landing is announced before it is acknowledged.
 void tcp_link::io_step(std::uint32_t events) {
   {
     std::lock_guard lock{io_mutex_};

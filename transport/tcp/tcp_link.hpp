@@ -56,7 +56,7 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
   /// Bytes in and out so far; a link that is alive and has work makes it grow.
   std::uint64_t progress() const noexcept { return reader_.bytes() + writer_.bytes(); }
   const link_identity& peer() const noexcept { return greeting_.peer(); }
-  /// A payload is arriving here whose sender has more to send behind it. Only inside owner calls.
+  /// A payload is arriving here with more to come from its sender. Only inside owner calls.
   bool amid_a_stream() const noexcept { return reader_.amid_a_stream(); }
 
  private:

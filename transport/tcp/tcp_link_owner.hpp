@@ -1,5 +1,5 @@
 #pragma once
-// What a TCP connection asks of the session that it belongs to: where a payload goes, and what to send next.
+// Questions of a TCP connection to its session: where a payload goes, and which bytes to send next.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,14 +32,15 @@ struct frame_sink {
   kind to = kind::control;
   std::byte* at = nullptr;
   region_id region;
-  /// xxh3-64 of what arrived, where the link took it on the way to `at`. Set when the frame is complete.
+  /// xxh3-64 of the bytes that arrived, where the link took it on the way to `at`. Set when the frame is
+  /// complete.
   std::optional<std::uint64_t> sum = {};
 };
-/// Whether a data frame that is complete brought what its sender sent, as far as that is known.
+/// Whether a data frame that is complete brought its sender's bytes, as far as that is known.
 /// @param verify  false: checksums are not looked at.
 bool is_intact(const frame_header& h, const frame_sink& sink, bool verify);
 
-/// What a link serves: an outgoing session or an incoming one.
+/// Owner of a link: an outgoing session or an incoming one.
 /// The first five are called with the link's I/O lock held: they must not call another link. Work that has to
 /// happen outside of it goes through `tcp_link::defer`.
 class tcp_link_owner {

@@ -183,7 +183,7 @@ void tcp_session::end(const error& why) {
     std::lock_guard lock{mutex_};
     orders_.clear();
     idle_.clear();
-    // The peer may still be receiving what it has not answered.
+    // The peer may still be receiving unanswered writes.
     book_.end(why, [](const job& j) { return j.settled() || !j.touched || j.what.op == transfer_op::read; });
     done = book_.take();
   }

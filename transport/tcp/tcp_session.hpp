@@ -32,7 +32,7 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
   /// @returns false, with both arguments as they were, if the session is over.
   bool submit(transfer& what, completion_handler& on_done);
   void cancel(transfer_id id);
-  /// Ends the session: what is under way completes with `why`.
+  /// Ends the session: transfers under way complete with `why`.
   void end(const error& why);
   /// Deadlines and lost peers. @returns true while something is under way.
   bool tick(time_point now);

@@ -43,7 +43,7 @@ class directory_recovery {
 
   /// Whether the contents that a segment brings along count. They do not if a directory that served without
   /// it came after the one that it knew, or if the others know that it was given up.
-  /// @param give_up  is called for segments whose contents count no more by what this one knows.
+  /// @param give_up  is called for segments that count no more by this one's knowledge.
   bool admit(const store_wire::former_life& former, const std::function<void(std::uint32_t)>& give_up);
   /// A segment that was admitted begins to announce its contents. @param served_by  the directory that it
   /// knew.

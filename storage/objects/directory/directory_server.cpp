@@ -267,7 +267,7 @@ void directory_server::deliver() {
 bool directory_server::hear(connection& c) {
   std::byte first[2];
   const auto n = ::recv(c.stream->fd(), first, sizeof(first), MSG_PEEK);
-  if (n <= 0) return true;  // `receive` says what it is
+  if (n <= 0) return true;  // `receive` reports the error
   c.by = tls_stream::begins(std::span{first}.first(static_cast<std::size_t>(n))) ? way::tls : way::outdated;
   if (c.by == way::outdated) return true;
   auto made = tls_stream::server(c.stream, keys_);

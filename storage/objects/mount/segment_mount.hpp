@@ -40,8 +40,8 @@ struct segment_mount_options {
   std::uint16_t endpoint_port = 0;    ///< port of the segment's endpoint; 0: any free one
   std::shared_ptr<object_disk> disk;  ///< mounted beside the memory; null: none
   std::uint64_t shared_bytes = 0;     ///< part of `bytes` that `other` may have as well
-  /// The other user of the shared memory. Told how much of it to do without, it gives those pages back as far
-  /// as it can now, and reports how it stands; nothing where it does not answer. Called on a thread of the
+  /// The other user of the shared memory. Told how many bytes to withhold, it gives such pages back as far as
+  /// it can now, and reports how it stands; nothing where it does not answer. Called on a thread of the
   /// mount's, may take a while.
   std::function<std::optional<boundary_report>(std::uint64_t withheld_bytes)> other;
   std::function<void(const shared_memory_figures&)> divided;  ///< told on the holder's thread

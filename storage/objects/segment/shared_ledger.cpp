@@ -41,8 +41,7 @@ segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex
 }
 
 /// Computes the checksums of a part that is a whole object, once for the same bytes. Releases the lock
-/// meanwhile, so `part` may become another one. @returns no pieces if the bytes are not those that were
-/// published.
+/// meanwhile, so `part` may become another one. @returns no pieces if the bytes are not the published ones.
 shared_ledger::looked shared_ledger::look_through(std::unique_lock<std::mutex>& lock,
                                                   const segment_ledger::tenant_part& part) {
   const auto ticket = part.ticket, offset = part.offset, bytes = part.size, expected = *part.checksum;

@@ -53,7 +53,7 @@ class shared_ledger {
   /// Copies some of it. @param at  in the reading. @error not_found if another object has the place by now,
   /// checksum_mismatch; then `into` holds bytes that must not be handed out.
   store_code read(const reading& r, std::uint64_t at, std::span<std::byte> into);
-  /// The bytes where they lie, for `everyone`, whose client notices by the checksum if they change meanwhile.
+  /// The bytes where they lie, for `everyone`; that client notices by the checksum if they change meanwhile.
   std::span<const std::byte> bytes_of(const reading& r) const { return memory_.subspan(r.offset, r.bytes); }
 
   /// Checks all bytes of a published object, which lie here in one piece; a tenant's object once, since its

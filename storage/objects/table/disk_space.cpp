@@ -59,7 +59,7 @@ void disk_space::count_into(object_counts& c) const {
   }
 }
 
-// ---- what lies there --------------------------------------------------------------------------------------
+// ---- contents ---------------------------------------------------------------------------------------------
 
 std::uint64_t disk_space::free_bytes(std::uint32_t id) const {
   const auto& d = disks_.at(id);
@@ -136,7 +136,8 @@ void disk_space::note_writing(std::uint32_t id, bool good, time_point now) {
   d.paused_until = good ? time_point{} : now + d.pause;
 }
 
-// ---- what leaves -------------------------------------------------------------------------------------------
+// ---- leaving
+// -----------------------------------------------------------------------------------------------
 
 std::optional<disk_space::walk::found> disk_space::walk::next() {
   std::erase_if(cursors_, [](const cursor& c) { return c.at == c.end; });

@@ -63,7 +63,7 @@ class disk_space {
   std::uint64_t total_bytes() const;
   void count_into(object_counts& counts) const;
 
-  // ---- what lies there
+  // ---- contents
   std::uint64_t free_bytes(std::uint32_t id) const;
   void charge(std::uint32_t id, std::uint32_t owner, std::uint64_t bytes);
   void uncharge(std::uint32_t id, std::uint32_t owner, std::uint64_t bytes);
@@ -89,9 +89,9 @@ class disk_space {
   /// An SSD that refuses to write is left alone for 1 s, then longer, up to 60 s.
   void note_writing(std::uint32_t id, bool good, time_point now);
 
-  // ---- who leaves
-  /// Goes through the objects that lie on SSDs, those used longest ago first, whichever SSD they are on. The
-  /// caller may take off or erase the object that it was given last, and no other.
+  // ---- leaving
+  /// Goes through the objects that lie on SSDs, the ones used longest ago first, whichever SSD they are on.
+  /// The caller may take off or erase the object that it was given last, and no other.
   class walk {
    public:
     struct found {

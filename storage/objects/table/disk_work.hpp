@@ -47,7 +47,7 @@ class disk_work {
   struct report {
     bool loads = false;
     stored_object* of = nullptr;    ///< null: it is gone meanwhile
-    std::vector<memory_part> room;  ///< memory of a load whose object is gone: it is free now
+    std::vector<memory_part> room;  ///< memory of a load for a gone object: it is free now
     bool complete = false;  ///< nothing is to be waited for: all parts are there, or this one will not be
   };
   /// @returns nothing for work not known, or reported before.

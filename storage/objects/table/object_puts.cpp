@@ -235,7 +235,7 @@ store_code object_puts::publish(session_id writer, std::uint64_t ticket, std::ui
   auto* const found = b_.writers.find(writer, ticket);
   if (!found) return store_code::not_found;
   auto& o = *found;
-  // What became of the old value's group does not concern the new object, nor the group that it joins.
+  // The end of the old value's group does not concern the new object, nor the group that it joins.
   rooms_.follow_group(o, now);
   if (auto* const was = b_.index.find(*o.key)) rooms_.follow_group(*was, now);
   const bool moves = o.writing.terms.moves;

@@ -144,7 +144,7 @@ void room_maker::cool_down(time_point now) {
   drop_made_replicas(cold, warmth_.made(), warmth_.made(), now);
 }
 
-// ---- watermarks, and what a holder takes back -------------------------------------------------------------
+// ---- watermarks, and memory that a holder takes back ------------------------------------------------------
 
 double room_maker::bytes_at_work() const {
   const auto& use = quotas_.use();

@@ -2,7 +2,7 @@
 // Which objects make way, and when: for a put, a tenant's quota or other shards, where a holder takes memory
 // back, and above the high watermark.
 //
-//   a replica that was made for readers, of an object that nobody reads just now
+//   a replica that was made for readers, of an object that is not read just now
 //     └► what the order gives up next, with those of its group that are no better protected
 //          ├► on SSD already: it leaves memory at once
 //          ├► the SSD beside it takes it: it leaves memory when it is saved

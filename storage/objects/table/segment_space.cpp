@@ -166,7 +166,7 @@ double segment_space::suits(std::uint32_t id, time_point now) {
   return free / (easy_load + s.load.per_s(now));
 }
 
-// ---- what its holder takes back ---------------------------------------------------------------------------
+// ---- memory that its holder takes back --------------------------------------------------------------------
 
 bool segment_space::withhold_run(std::uint32_t id, std::uint64_t bytes) {
   auto& s = segments_.at(id);

@@ -82,7 +82,7 @@ class segment_space {
   /// written there lately.
   double suits(std::uint32_t id, time_point now);
 
-  // ---- what its holder takes back
+  // ---- memory that its holder takes back
   /// Takes one free run, of `bytes` at most or little more. @returns false if there is none.
   bool withhold_run(std::uint32_t id, std::uint64_t bytes);
   /// Gives back memory withheld beyond so many bytes.

@@ -1,6 +1,6 @@
 #pragma once
-// Where the bytes of one object lie, in memory and on SSD, and what a list of such parts amounts to:
-// replicas, each of which has every byte of the object once.
+// Where the bytes of one object lie, in memory and on SSD, and the sum of such parts: replicas, each of which
+// has every byte of the object once.
 //
 //   memory   [ ticket 7, copy 0: whole ]  [ ticket 7, copy 1: stripe at 0 ][ stripe at 64 KiB ]
 //             └─ replica ────────────┘     └─ replica ─────────────────────────────────────┘

@@ -70,14 +70,14 @@ tenant_view tenant_quotas::view(std::uint32_t owner, std::uint64_t total_bytes,
   return t;
 }
 
-// ---- what they take up ------------------------------------------------------------------------------------
+// ---- use and events ---------------------------------------------------------------------------------------
 
 void tenant_quotas::count(std::uint32_t owner, std::uint64_t object_counts::*event, std::uint64_t n) {
   seen_.*event += n;
   tenants_[owner].seen.*event += n;
 }
 
-// ---- what they may ----------------------------------------------------------------------------------------
+// ---- limits -----------------------------------------------------------------------------------------------
 
 quota_use tenant_quotas::own_use(std::uint32_t owner) const {
   const auto& is = tenants_[owner].is;

@@ -44,7 +44,7 @@ class tenant_quotas {
   tenant_quotas(const std::vector<std::pair<std::string, tenant_limit>>& limits, shard_place shard,
                 shard_commons* commons);
 
-  // ---- who there is
+  // ---- tenants
   /// Numbers from one on, in the order in which tenants came up. Zero for the empty name.
   std::uint32_t number(std::string_view tenant);
   /// The tenant that has the object; zero also if no tenant of that name ever came up.
@@ -55,7 +55,7 @@ class tenant_quotas {
   /// @param total_bytes, disk_total_bytes  of this shard; where a quota is common, of all shards.
   tenant_view view(std::uint32_t owner, std::uint64_t total_bytes, std::uint64_t disk_total_bytes) const;
 
-  // ---- what they take up, and what became of it
+  // ---- use and events
   void more(std::uint32_t owner, std::uint64_t tenant_use::*what, std::uint64_t n = 1) {
     if (commons_) touch(owner);
     all_.*what += n;
@@ -72,7 +72,7 @@ class tenant_quotas {
   /// Events so far, and the present use.
   object_counts counts() const { return with(seen_, all_); }
 
-  // ---- what they may
+  // ---- limits
   quota_use own_use(std::uint32_t owner) const;     ///< the count of this shard's objects
   quota_use use_of_all(std::uint32_t owner) const;  ///< with the other shards'
   /// Takes it of the quota until it is used, or `tell` says that it was not. @returns whether it was there.
