@@ -1,6 +1,6 @@
 #pragma once
-// Finds out which of a full SSD's coldest blocks other nodes keep, too. Pure, so that a simulator asks what a
-// shard asks. Depends on runtime/base alone.
+// Finds out which of a full SSD's coldest blocks other nodes keep, too. Pure, so that a simulator asks like a
+// shard. Depends on runtime/base alone.
 
 #include <cstdint>
 #include <span>
@@ -14,8 +14,7 @@ namespace mooncaf {
 /// Goes over the blocks of one tier, again and again while it gives some up, and has its caller ask about the
 /// blocks that may leave next:
 /// ```
-///   next ──► {cold leaf, who draws its lot}… ──► who knows what other nodes keep ──► answer: up the
-///                                                                                       prompt
+///   next ──► {cold leaf, block of its lot}… ──► an index of all nodes' blocks ──► answer: up the prompt
 /// ```
 /// Of several holders of a block a lot chooses the one that keeps it. It is drawn by a block before it, at a
 /// depth that is a power of four, so that one node keeps most of a prompt's end, and others all that it needs

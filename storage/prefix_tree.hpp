@@ -55,10 +55,9 @@ class tier_set {
 /// One tree of prefixes over all tiers of a node. A block has one node, wherever it lies; each tier has its
 /// own pins, leaves and order, over the same heat:
 /// ```
-///   node: key, parent, depth, last used, uses ─┬─ device: here? pins, children here  ─► who leaves L1 next
-///    (64 bytes)                                ├─ dram:   here? pins, children here  ─► who leaves L2 next
-///                                              └─ ssd:    here? pins, children here  ─► who leaves the SSD
-///                                              next
+///   node: key, parent, depth, last used, uses ─┬─ device: here? pins, children here  ─► next to leave L1
+///    (64 bytes)                                ├─ dram:   here? pins, children here  ─► next to leave L2
+///                                              └─ ssd:    here? pins, children here  ─► next to leave SSD
 /// ```
 /// A use counts once, in all of them; coming to another tier is no use. A tier sees in the node whether
 /// others have the block (memory has it, too; no other node has it any more).
@@ -67,9 +66,8 @@ class tier_set {
 /// same. A handle stays valid while the block is in some tier.
 /// @thread  All users of a shared tree hold `mutex` for the length of a decision; a single user needs no
 /// lock.
-/// @cost  O(1) expected lookup, O(log n) per change; about 90 bytes a block, and 28 for each tier that it is
-/// in
-///        as a leaf.
+/// @cost  O(1) expected lookup, O(log n) per change; about 90 bytes a block, and 28 for each tier where it
+///        is a leaf.
 /// @source  Mooncake (arXiv 2407.00079), section 4 and Table 1: LRUCache, LFUCache, LengthAwareCache.
 class prefix_tree {
  public:

@@ -3,7 +3,7 @@
 // of, the present value.
 //
 //            reserve                     publish
-//   absent ───────────► reserved (nobody sees it) ───────► published
+//   absent ───────────► reserved (not seen yet) ─────────► published
 //      └─ reserve_ahead ─► no name yet ─ name ──┘ │ revoke, or its writer is lost, or late to name it
 //                                                 └──► absent, its bytes free at once or after a rest
 

@@ -2,7 +2,7 @@
 // Which objects go from memory to SSD, and which make room for them there.
 //
 //   in memory ──── saved: by the write policy of the SSD beside it ────► in both
-//       ▲                                                         room is wanted │ ▲ loaded: somebody reads
+//       ▲                                                         room is wanted │ ▲ loaded: for a reader
 //       it └─────────── the SSD makes room for others ───────────── on SSD alone ◄──┘ │
 //                                                                     └────────────┘
 

@@ -2,28 +2,28 @@
 // Which objects there are, where their bytes lie, and which of them give way: the whole mind of the object
 // store, made of parts that each own what they decide by.
 //
-//   object_table ── what the directory asks; holds the parts, and nothing of an object
+//   object_table ── the directory's questions; holds the parts, and nothing of an object
 //     object_puts       reserve ► publish: how an object comes to be
 //     object_reading    looks, leases, loads from SSD
-//     object_recovery   what segments and SSDs bring along     owns: stripes that wait for others
+//     object_recovery   objects that segments and SSDs bring    owns: stripes that wait for others
 //     room_maker        which objects make way, and when
-//     object_saving     what goes to SSD, and room there
-//     object_life       what becomes of one object, in every book that knows of it
-//     ─────────────────────────────────────────────────────── each of these uses those below it
+//     object_saving     objects that go to SSD, and room there
+//     object_life       the life of one object, in every book that knows of it
+//     ─────────────────────────────────────────────────────── each of these uses the ones below it
 //     object_books, which own the data:
-//       object_index       the one map of objects; an object is a `stored_object`: what it is, where it lies,
+//       object_index       the one map of objects; an object is a `stored_object`: traits, places,
 //                          and a slot for each book, which no other book can read
-//       tenant_quotas      who takes up how much, and may; what the other shards count; events
+//       tenant_quotas      use and limits; use in the other shards; events
 //       segment_space      segments of memory: free, taken, resting, withheld
 //       segment_placement  which of them an object lies in
-//       disk_space         SSDs: what lies there, in which order it leaves
-//       lone_parts         parts of objects whose other parts are away
-//       disk_work          what is being saved and loaded
+//       disk_space         SSDs: objects that lie there, in which order they leave
+//       lone_parts         parts of objects while other parts are away
+//       disk_work          objects being saved and loaded
 //       object_protection  leases, pins, times to live
 //       object_groups      objects that are leased together
-//       object_order       what goes next: eviction_order, chains
+//       object_order       next victims: eviction_order, chains
 //       object_warmth      reads
-//       object_writers     tickets of what is being written
+//       object_writers     tickets of objects being written
 
 #include <cstdint>
 #include <functional>

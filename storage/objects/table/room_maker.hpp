@@ -3,7 +3,7 @@
 // back, and above the high watermark.
 //
 //   a replica that was made for readers, of an object that is not read just now
-//     └► what the order gives up next, with those of its group that are no better protected
+//     └► the next victim in order, with the objects of its group that are no better protected
 //          ├► on SSD already: it leaves memory at once
 //          ├► the SSD beside it takes it: it leaves memory when it is saved
 //          └► else it is gone

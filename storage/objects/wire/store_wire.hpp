@@ -43,7 +43,7 @@ inline constexpr node_id directory_node{1};
 inline constexpr node_id directory_client_node{2};
 
 enum class op : std::uint8_t {
-  hello = 1,   ///< version, host, whether it names the objects of all: a client's first message; the
+  hello = 1,   ///< version, host, whether it names all tenants' objects: a client's first message; the
                ///< answer has the directory's incarnation, and `welcome`
   mount,       ///< a segment, by the process that mounts it; it stays mounted as long as the connection. With
                ///< `former_life`, it is to be announced; refused: segment_not_found
@@ -95,7 +95,7 @@ enum class waits : std::uint8_t {
              ///< endpoint
 };
 
-/// The contents of a journal frame after `waits`, and filler with its length unless nobody does: kind,
+/// The contents of a journal frame after `waits`, and filler with its length unless it is `nobody`: kind,
 /// segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size, tenant
