@@ -33,8 +33,9 @@ void tiered_store::recover(std::span<const ssd_block> found) {
   for (const auto& b : found) ordered.push_back(&b);
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto* a, const auto* b) { return a->name.depth < b->name.depth; });
-  const std::uint64_t now = store_.tree().next_time();  // the order of last use is not known; of equal times
-                                                        // the deeper block goes first
+  const std::uint64_t now =
+      store_.tree().next_time();  // the order of last use is not known; of equal times the deeper block goes
+                                  // first
   for (const auto* b : ordered) {
     const auto& name = b->name;
     const auto parent = name.depth == 0 ? std::nullopt : store_.find(name.parent);

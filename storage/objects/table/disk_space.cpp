@@ -136,8 +136,7 @@ void disk_space::note_writing(std::uint32_t id, bool good, time_point now) {
   d.paused_until = good ? time_point{} : now + d.pause;
 }
 
-// ---- leaving
-// -----------------------------------------------------------------------------------------------
+// ---- leaving ----------------------------------------------------------------------------------------------
 
 std::optional<disk_space::walk::found> disk_space::walk::next() {
   std::erase_if(cursors_, [](const cursor& c) { return c.at == c.end; });

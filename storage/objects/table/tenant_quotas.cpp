@@ -21,8 +21,7 @@ tenant_quotas::tenant_quotas(const std::vector<std::pair<std::string, tenant_lim
   for (const auto& [name, limit] : limits) tenants_[number(name)].limit = limit;
 }
 
-// ---- which tenants there are
-// -------------------------------------------------------------------------------
+// ---- which tenants there are ------------------------------------------------------------------------------
 
 std::uint32_t tenant_quotas::number(std::string_view tenant) {
   if (tenant.empty()) return 0;
