@@ -40,7 +40,7 @@ std::string to_string(const rdma_gid& gid);
 /// link-local; RoCE v1 is not routed and never chosen. InfiniBand: the first. @param wanted  an index, or -1.
 std::optional<gid_entry> choose_gid(std::span<const gid_entry> table, bool ethernet, int wanted);
 
-/// One of a node's own rails, as it looks for the counterpart.
+/// A local rail, as the search for its counterpart sees it.
 struct rail_location {
   rdma_rail_address address;
   unsigned ipv4_prefix_bits = 0;  ///< of its network; 0: unknown
