@@ -22,12 +22,12 @@ struct cluster_file {
 ///               node-0.toml … if they are coupled
 ///   hosts                                           which host each runs on; 127.0.0.1 until it is edited
 ///   prefill.toml, decode.toml                       the profiles, for a rehearsal with modelled devices
-///   start.sh                                        starts what the file hosts has on one host
+///   start.sh                                        starts one host's processes, by the file hosts
 ///
-/// The configuration has what was planned, as far as it differs from the server's defaults, and has been read
-/// back by the server's own reader.
-/// @error `ec::unsupported` for what only the simulation has: pipeline groups, admission `early_running`.
-/// `ec::invalid_argument` for what the server's options do not allow.
+/// The configuration has the plan's options that differ from the server's defaults, and has been read back by
+/// the server's own reader.
+/// @error `ec::unsupported` for features of the simulation alone: pipeline groups, admission `early_running`.
+/// `ec::invalid_argument` for values that the server's options do not allow.
 result<std::vector<cluster_file>> cluster_files(const plan_problem& problem, const plan_cluster& cluster);
 
 /// Writes them, and makes the folder. @error `ec::io_error` with the path.

@@ -17,7 +17,7 @@
 namespace mooncaf::sim {
 
 /// A request takes its place in the batch (memory for prompt and answer), then its prompt is computed, then
-/// it decodes. Whose turn it is, is the mode's:
+/// it decodes. The mode sets their order:
 ///
 ///   one_by_one, batched   P P d d d d P d d …   prompts first; everybody's next token waits for them
 ///   chunked               m m m m d d d m m …   every step decodes and has room for a piece of a prompt

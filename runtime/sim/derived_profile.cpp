@@ -20,14 +20,15 @@ constexpr std::uint32_t most_sequences = 256;
 constexpr std::uint32_t most_devices = 8;  ///< that one machine's links join
 constexpr double network_latency_s = 10e-6;
 constexpr double ssd_bytes_per_s = 6e9;  ///< one NVMe disk
-/// Kernels of a layer: four products, attention (two), norms with what is fused into them (two); routing,
-/// gathering and the second pair of products of experts; the projections of latent attention. Times that a
-/// layer's numbers go through memory between products: those that every device has, and those of the MLP.
+/// Times that a layer's numbers go through memory between products: whole on every device, and the MLP's, of
+/// which a device has its share.
 constexpr double whole_passes = 8, shared_passes = 3;
 constexpr double eager = 2;           ///< times the kernels of prefill take, which no graph holds
 constexpr double sequence_s = 15e-6;  ///< to schedule and sample for one more
 /// Grouped products of experts reach this share of one large product's speed.
 constexpr double grouped = 0.55;
+/// Kernels of a layer: four products, attention (two), norms with their fused work (two); routing, gathering
+/// and the second pair of products of experts; the projections of latent attention.
 constexpr double kernels_of_layer = 8, more_for_experts = 5, more_for_latent = 4;
 
 double bytes_of(number_format f) {

@@ -30,7 +30,7 @@ double device_tier::pass(std::span<const item> items, double constant) {
   while (!items.empty()) {
     double compute = constant, load = 0;
     std::uint64_t written = 0;                                   // tokens
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> taken;  // tickets, and what is held then
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> taken;  // tickets, and their tokens afterwards
     std::size_t placed = 0;
     for (; placed < items.size(); ++placed) {
       const auto& i = items[placed];

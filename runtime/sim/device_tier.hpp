@@ -14,9 +14,9 @@
 
 namespace mooncaf::sim {
 
-/// What `kv_mirror` does on a live device, without the bytes: a pass loads what of its prefix the device does
-/// not hold, layer by layer before the layer that reads it, and writes its new rows back behind the layer
-/// that made them.
+/// Acts as `kv_mirror` on a live device, without the bytes: a pass loads the part of its prefix that is not
+/// on the device, layer by layer before the layer that reads it, and writes its new rows back behind the
+/// layer that made them.
 ///
 ///   load     ├a┼a┼a┼a┤          a step of `layers` layers takes as long as the slowest of the three, and
 ///   compute    ├─c─┼─c─┼─c─┼─c─┤    one layer of each of the others
@@ -29,7 +29,7 @@ class device_tier {
   static constexpr std::uint64_t most_blocks = 1u << 22;
 
   /// @param machine  with `device_link_bytes_per_s` > 0; holds `most_blocks` at most. @param stages  machines
-  /// that share the layers. @param rule  of a machine that decodes what it computes; else all is written
+  /// that share the layers. @param rule  of a machine that decodes its own prompts; else all is written
   /// through.
   /// @param tree  of the tiers of its node; null: one of its own.
   explicit device_tier(const profile& machine, std::uint32_t stages = 1, device_write_rule rule = {},
@@ -54,14 +54,14 @@ class device_tier {
     std::uint32_t load_blocks = 0;  ///< that come over the link before its first step
     bool stays = false;             ///< memory gets nothing of it
   };
-  /// @param w  from what is settled to its longest. Its keys live until `leave`. What had stayed before and
-  /// may not any longer is written.
+  /// @param w  from the settled tokens to its longest. Its keys live until `leave`. KV that had stayed before
+  /// and may not any longer is written.
   member join(const kv_residency::wish& w);
   void leave(const member& m, std::uint32_t valid);
   /// Rows that decoding made, on their way back: a step's are too few to take time.
   void wrote(std::uint64_t tokens) noexcept { stats_.stored_bytes += tokens * bytes_per_token_; }
 
-  /// Whether what passes make may stay. If not, the others below have nothing to say.
+  /// Whether the KV of passes may stay. If not, the others below find nothing.
   bool keeps() const noexcept { return !rule_.through; }
   /// As `device_kv` has them on a live device.
   std::uint32_t match(std::span<const block_key> keys) const { return keeps() ? residency_.match(keys) : 0; }
@@ -83,12 +83,12 @@ class device_tier {
     wrote(std::uint64_t{now - held} * block_tokens_);
     residency_.wrote(chain.id, now);
   }
-  /// A request uses these, which follow what memory has.
+  /// A request uses these blocks, which follow memory's.
   void used(std::span<const block_key> keys, std::uint64_t now);
   /// A step of `compute` seconds that has to wait for so many blocks, layer by layer.
   double beside_loads(double compute, std::uint32_t load_blocks) const noexcept;
 
-  /// The device died: nothing is held or lent. What was counted stays.
+  /// The device died: nothing is held or lent. Counts stay.
   void clear();
   device_kv_stats stats() const;
 
@@ -102,10 +102,10 @@ class device_tier {
   double layers_, stages_;
   device_write_rule rule_;
   kv_residency residency_;
-  device_kv_stats stats_;  ///< but for what the residency knows
+  device_kv_stats stats_;  ///< without the residency's counts
 };
 
-/// The tier of a machine whose KV does not lie where it computes; nothing where it does.
+/// The tier of a machine that moves KV to where it computes; nothing if KV lies there.
 std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages = 1,
                                    device_write_rule rule = {}, std::shared_ptr<prefix_tree> tree = {});
 

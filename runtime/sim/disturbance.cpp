@@ -28,7 +28,7 @@ class line_reader {
  public:
   explicit line_reader(std::vector<std::string> words) : words_(std::move(words)) {}
 
-  /// @returns what is wrong, or nothing.
+  /// @returns an error text, or nothing.
   std::string read(disturbance& d) {
     if (auto bad = time(d.at_s, "when it begins"); !bad.empty()) return bad;
     if (auto bad = time(d.for_s, "how long it lasts"); !bad.empty()) return bad;

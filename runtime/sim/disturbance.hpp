@@ -1,5 +1,5 @@
 #pragma once
-// What goes wrong in a simulated cluster, and when.
+// Disturbances of a simulated cluster, and their times.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ namespace mooncaf::sim {
 enum class disturbance_kind : std::uint8_t {
   slow,     ///< steps take `factor` times as long
   link,     ///< the network has `factor` times its speed
-  restart,  ///< drained, then away for as long as it lasts; what its memory held is lost
+  restart,  ///< drained, then away for as long as it lasts; its memory is lost
   burst,    ///< the trace plays `factor` times as fast
-  fail,     ///< dies at once, with what it computes and all that it holds, disk included; comes back empty
+  fail,     ///< dies at once, with its work and all that it holds, disk included; comes back empty
 };
 
 struct disturbance {

@@ -104,7 +104,7 @@ void disturber::begin_failures(std::uint32_t number) {
   }
 }
 
-/// Draws of one machine by one line: what happens to other machines changes nothing about them.
+/// Draws of one machine by one line: other machines' events change nothing about them.
 random_source& disturber::draws(std::uint32_t number, std::uint32_t machine) {
   const std::uint64_t mixed = (std::uint64_t{number} + 1) << 32 | machine;
   return draws_.try_emplace({number, machine}, random_source{w_.options.seed ^ mixed}).first->second;
@@ -160,7 +160,7 @@ void disturber::noticed(std::uint32_t machine) {
   }
 }
 
-/// What its prefill instance has of the request, if that is still there, is given back first.
+/// Its prefill instance, if still there, first gives back the request's work and pins.
 void disturber::lose(std::uint32_t slot) {
   auto& r = w_.requests[slot];
   if (c_.machines.computes(r.prefill)) {

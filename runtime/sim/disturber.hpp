@@ -1,5 +1,5 @@
 #pragma once
-// Makes go wrong what the options say: machines that are slow, behind a bad link, restarted, or die.
+// Carries out the options' disturbances: machines that are slow, behind a bad link, restarted, or die.
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@ namespace mooncaf::sim {
 
 /// Machines die as in the live cluster:
 ///
-///   dies ──► noticed ──► returns       what it computed and held is gone at once; until its death is noticed,
+///   dies ──► noticed ──► returns       its work and KV are gone at once; until its death is noticed,
 ///    │         │            │          requests still go there and wait
 ///    │         │            └ joins like a new machine, empty
 ///    │         └ the conductor forgets it; its requests ask for a place again, prompt and tokens so far

@@ -1,5 +1,5 @@
 #pragma once
-// A cluster that grows and shrinks with its load, or whose machines change their roles.
+// A cluster that grows and shrinks with its load, or lets machines change their roles.
 
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct elastic_options {
   bool any() const noexcept { return scales() || switch_roles; }
 };
 
-/// What an hour of a machine costs; 0: not known.
+/// The price of an hour of a machine; 0: not known.
 struct hourly_price {
   double prefill = 0, decode = 0;
   std::string currency;  ///< empty: there are no prices

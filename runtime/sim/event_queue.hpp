@@ -1,5 +1,5 @@
 #pragma once
-// What happens next on the virtual clock.
+// The events to come on the virtual clock, in order.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +38,7 @@ struct event {
 };
 
 /// A heap of four children per node: half the levels of a binary one, and siblings share cache lines.
-/// @cost  O(log n) of the events that are pending, not of those that ever were.
+/// @cost  O(log n) of the events that are pending, not of all there ever were.
 class event_queue {
  public:
   void push(ticks at, event_kind kind, std::uint32_t target, std::uint32_t stamp = 0) {

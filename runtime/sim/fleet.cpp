@@ -45,7 +45,7 @@ void fleet::add_instance(worker_id id, node_id node, worker_role role) {
 }
 
 void fleet::tell(std::uint32_t machine, instance_state state) {
-  // Neither can fail: a machine whose state is changed has joined.
+  // Neither can fail: a machine that changes its state has joined.
   (void)w_.conductor.set_state(worker_id{machine + 1}, state);
   if (w_.layout.coupled()) (void)w_.conductor.set_state(w_.layout.decode_id(machine), state);
 }

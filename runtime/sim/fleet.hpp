@@ -1,5 +1,5 @@
 #pragma once
-// The machines of a simulated cluster: which are there, how they fare, and what is paid for them.
+// The machines of a simulated cluster: which are there, how they fare, and their cost.
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ namespace mooncaf::sim {
 /// In a cluster that grows and shrinks also: off ──► starting ──► live ──► draining ──► off.
 enum class machine_state : std::uint8_t { live, draining, away, dead, starting, off };
 
-/// What a machine drains for, besides a restart.
+/// Why a machine drains, besides a restart.
 enum class machine_leaves : std::uint8_t { not_at_all, for_good, for_other_role };
 
 /// Every change of a machine is told to the conductor here, and written down where it costs or saves money.
@@ -32,7 +32,7 @@ class fleet {
   /// Its steps take so many times as long.
   double slower(std::uint32_t machine) const noexcept { return all_[machine].slower; }
   void slow_down(std::uint32_t machine, double factor) noexcept { all_[machine].slower *= factor; }
-  /// Lives that it lost: what was planned in an earlier one is void.
+  /// Lives that it lost: plans of an earlier one are void.
   std::uint32_t life(std::uint32_t machine) const noexcept { return all_[machine].lives; }
   bool died_since(std::uint32_t machine, ticks when) const noexcept { return all_[machine].died >= when; }
   bool is_paid(std::uint32_t machine) const noexcept { return all_[machine].paid_since >= 0; }
@@ -69,12 +69,12 @@ class fleet {
   bool keep_one(worker_role role);
   /// The machine drains in order to leave: it has not died meanwhile, and was not kept after all.
   bool leaves(std::uint32_t machine) const noexcept;
-  /// The machine is not needed any more: it is switched off. @returns what it drained for.
+  /// The machine is not needed any more: it is switched off. @returns why it drained.
   machine_leaves let_go(std::uint32_t machine);
 
   /// The run begins: machines that are there are paid for from now on.
   void begin_paying();
-  /// The run has ended: what all machines cost until then, dead ones and those that were away included.
+  /// The run has ended: sums up the cost of all machines, dead and absent ones included.
   void sum_up(ticks end);
 
   /// A worker tells the conductor its load, once in a report interval at most.

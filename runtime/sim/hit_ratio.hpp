@@ -1,5 +1,5 @@
 #pragma once
-// How often one pool of blocks would have had what a trace asks for, by eviction policy and size.
+// The hit ratio of one pool of blocks for a trace, by eviction policy and size.
 
 #include <cstdint>
 
@@ -8,9 +8,9 @@
 
 namespace mooncaf::sim {
 
-/// One pool for all requests, the production tree without memory behind it. A request asks for all
-/// of its blocks at one moment: those that are resident count as hits; then all of them are used or put in,
-/// in order, each new one after a victim has made room. Blocks of one request that tie give way from its end.
+/// One pool for all requests, the production tree without memory behind it. A request asks for all of its
+/// blocks at one moment: resident ones count as hits; then all of them are used or put in, in order, each new
+/// one after a victim has made room. Blocks of one request that tie give way from its end.
 /// @source  Mooncake (arXiv 2407.00079), Table 1.
 class hit_ratio_pool {
  public:

@@ -9,7 +9,7 @@
 
 namespace mooncaf::sim {
 
-/// The conductor says what is to be copied where; the copies take their time on the links.
+/// The conductor chooses the blocks and their new nodes; the copies take their time on the links.
 class hot_copier {
  public:
   /// Both outlive the copier.

@@ -10,7 +10,7 @@
 
 namespace mooncaf::sim {
 
-/// A JSON number with nine digits; what is not finite is null, since JSON has no word for it.
+/// A JSON number with nine digits; NaN and infinity are null, since JSON has no word for them.
 inline std::string json_number(double value) {
   if (!std::isfinite(value)) return "null";
   char text[40];

@@ -1,5 +1,5 @@
 #pragma once
-// A distribution in constant memory: buckets whose width is one percent of their value.
+// A distribution in constant memory: a bucket is one percent of its value wide.
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 namespace mooncaf::sim {
 
 /// Non-negative numbers, weighted. Values below 2^-20 (a microsecond, in seconds) share the lowest bucket,
-/// those above 2^20 the highest.
+/// values above 2^20 the highest.
 /// @cost  `add` is a shift and an increment. Quantiles are exact within 1.1 %.
 class log_histogram {
  public:

@@ -1,11 +1,11 @@
 #pragma once
-// What happens to one machine at a moment that was known before.
+// Events of one machine at moments that were known before.
 
 #include <cstdint>
 
 namespace mooncaf::sim {
 
-/// What an `event_kind::machine` is about: the low bits of its stamp; those above are a line of the
+/// The kind of an `event_kind::machine`: the low bits of its stamp; the bits above are a line of the
 /// disturbances.
 enum class machine_event : std::uint32_t {
   dies,     ///< at random, as a disturbance says

@@ -149,7 +149,7 @@ result<void> modelled_pass::wait(time_point until, const std::atomic<bool>* canc
   return {};
 }
 
-/// Reads what the layer's KV says of the tokens before each item, and writes that of the item's own.
+/// Reads the state before each item from the layer's KV, and writes the states of its own tokens.
 result<void> modelled_pass::run_layer(std::span<const batch_item> items, std::uint32_t layer) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];

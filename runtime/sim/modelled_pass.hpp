@@ -31,10 +31,10 @@ constexpr std::int32_t length_word(std::uint32_t tokens) noexcept {
 
 /// KV of a modelled model: 8 bytes a token in two layers, whatever the profile's model has.
 kv_layout modelled_layout(const profile& p) noexcept;
-/// Identity of what decides KV contents and tokens. Nodes with different profiles cannot share KV.
+/// Identity of all that decides KV contents and tokens. Nodes with different profiles cannot share KV.
 hash128 modelled_fingerprint(const profile& p);
 
-/// All that the tokens so far decide; what a token's KV holds.
+/// The state after the tokens so far; a token's KV holds it.
 struct token_state {
   std::array<std::uint16_t, 2> hash{0x6D6F, 0x6F6E};  ///< one per layer: a layer's KV needs no later layer
   std::uint16_t left = 0;  ///< tokens of the answer that are still to come; 0: not known
@@ -59,14 +59,13 @@ struct modelled_options {
   double time_scale = 1;  ///< a second here stands for so many of the profile's; > 0
 };
 
-/// The KV of a token is its state: a pass reads the state before its first token out of the blocks, so what
-/// it answers shows which bytes it was given, and layers that do not belong together end it with
-/// `ec::corrupt`. A layer's KV is written, and reported done, when the share of the step's time that is its
-/// own has passed.
+/// The KV of a token is its state: a pass reads the state before its first token out of the blocks, so its
+/// answer shows which bytes it was given, and layers that do not belong together end it with `ec::corrupt`. A
+/// layer's KV is written, and reported done, when the share of the step's time that is its own has passed.
 ///
 /// Steps that follow each other without a pause are timed from the end of the one before, not from when the
-/// caller came round to the next: a profile's times have a server's own work in them, and what that work
-/// takes here does not shrink with the time scale.
+/// caller came round to the next: a profile's times have a server's own work in them, which does not shrink
+/// here with the time scale.
 class modelled_pass final : public forward_pass {
  public:
   explicit modelled_pass(const modelled_options& options, pacing pace = pacing::real());

@@ -7,8 +7,8 @@ namespace mooncaf::sim {
 
 namespace {
 
-/// Brings near what the next victims need: a cold prompt gives way from its last block to its first, and what
-/// comes next is known long before its turn.
+/// Prefetches the blocks of the next victims: a cold prompt gives way from its last block to its first, so
+/// the next one is known long before its turn.
 class lookahead {
  public:
   void start(const prefix_tree::tier& blocks, prefix_tree::handle victim) {
@@ -48,7 +48,7 @@ node_cache::node_cache(const node_cache_options& options, conductor_core& conduc
       ssd_(tree_->in(storage_tier::ssd)) {
   tree_->tell({storage_tier::device}, ~std::size_t{0});
   if (options_.ssd_blocks == 0) return;
-  // What comes again when it leaves memory or the device leaves the disk first.
+  // Blocks that come again when they leave memory or the device leave the disk first.
   tier_set above;
   if (writes_on_eviction(options_.write))
     above = tier_set{storage_tier::dram}.with(storage_tier::device, options_.device_gives_back);
@@ -105,7 +105,7 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
   return hit;
 }
 
-/// Pins the next block of a prompt, which keeps those before it, too, if only leaves are given up.
+/// Pins the next block of a prompt, which keeps the earlier ones, too, if only leaves are given up.
 void node_cache::hold(prefix_tree::handle h, pins& held) {
   dram_.pin(h);
   if (options_.dram.leaf_first && !held.empty() && held.back() == tree_->parent(h)) {
@@ -163,7 +163,7 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
     const auto h = dram_.find(keys[i]);
     if (h == prefix_tree::none) break;
     used(h, now);
-    hold(h, chain_);  // what is here must not give way to the rest of its own prompt
+    hold(h, chain_);  // it must not give way to the rest of its own prompt
   }
   const auto room = make_room(keys.size() - i);
   unpin(chain_);

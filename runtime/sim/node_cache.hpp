@@ -42,25 +42,25 @@ class node_cache {
   node_cache(const node_cache_options& options, conductor_core& conductor, node_id node);
 
   const std::shared_ptr<prefix_tree>& tree() const noexcept { return tree_; }
-  /// What memory and disk held is gone; nothing may be pinned. The conductor has been told.
+  /// Memory and disk are lost; nothing may be pinned. The conductor has been told.
   void clear();
-  /// What `pin` of all of them would find; changes nothing.
+  /// The result that `pin` of all of them would have; changes nothing.
   cache_hit match(std::span<const block_key> keys) const noexcept;
-  /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of
+  /// Takes the first `most` blocks as far as they are here, reads blocks on SSD into DRAM, counts a use of
   /// each and pins them until `unpin`.
   cache_hit pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now, pins& held);
   void unpin(pins& held);
   /// Counts a use of blocks [from, to): they were sent elsewhere.
   void sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to, std::uint64_t now);
-  /// Puts in a copy of neighbouring blocks of one prompt; those without their parent are left out.
+  /// Puts in a copy of neighbouring blocks of one prompt; blocks without their parent are left out.
   void copy(std::span<const block_name> blocks, std::uint64_t now);
-  /// Brings near what an `insert` of the same, some time later, will need.
+  /// Prefetches for an `insert` of the same, some time later.
   void prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept;
-  /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can
-  /// give way. A block whose parent could not be put in is useless and left out.
+  /// Puts blocks [from, keys.size()) in, in order; present ones count as used. Stops when nothing can give
+  /// way. A block whose parent could not be put in is useless and left out.
   void insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now);
 
-  /// The conductor hears what came to the node's device, and left it, and is nowhere else here.
+  /// The conductor hears of blocks that came to the node's device, or left it, and are nowhere else here.
   void tell_of_device();
 
   std::size_t dram_size() const noexcept { return dram_.size(); }

@@ -36,7 +36,7 @@ struct link_path {
   ticks ends() const noexcept { return std::max(sent, received) + latency; }
 };
 
-/// A transfer ends when both its sender and its receiver have worked off what they had before and it; a disk
+/// A transfer ends when both its sender and its receiver have worked off their earlier ones and it; a disk
 /// reads one thing after the other. Nodes are numbered as machines are; a pipeline group has the links of all
 /// of its nodes together.
 class node_links {
@@ -49,7 +49,7 @@ class node_links {
   /// From now on the network of `node` has so many times its speed.
   void change_speed(std::uint32_t node, double factor) noexcept { nodes_[node].speed *= factor; }
 
-  /// What sending to a node would be like, each sender its share; changes nothing.
+  /// The path of a transfer to a node, each sender its share; changes nothing.
   link_path path(std::span<const link_share> shares, std::uint32_t to, ticks begin) const noexcept;
   /// @returns when the last byte is there.
   ticks transfer(std::span<const link_share> shares, std::uint32_t to, ticks begin);
@@ -68,7 +68,7 @@ class node_links {
   /// It sends or receives.
   bool moves(std::uint32_t node) const noexcept;
 
-  /// When a node's disk would give blocks, behind what it reads already; changes nothing.
+  /// When a node's disk would give blocks, behind its earlier reads; changes nothing.
   block_run disk(std::uint32_t node, std::uint32_t blocks) const noexcept;
   void read_disk(std::uint32_t node, std::uint32_t blocks);
   /// Until when its disk is busy.

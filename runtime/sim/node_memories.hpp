@@ -1,5 +1,5 @@
 #pragma once
-// The KV that the modelled nodes hold: memory and disk of each, and what only its device has.
+// The KV that the modelled nodes hold: memory and disk of each, and blocks that only its device has.
 
 #include <cstdint>
 #include <span>
@@ -11,12 +11,12 @@
 
 namespace mooncaf::sim {
 
-/// What a node with a prefill instance, or a coupled one, may hold.
+/// Cache options of a node with a prefill instance, or a coupled one.
 node_cache_options cache_options_of(const world& w);
 
-/// Where prompts and answers share a device's own memory (coupled nodes), blocks may be there alone. What a
-/// device writer does takes no time here: a block that is to leave the device, or is used often, is in memory
-/// at once.
+/// Where prompts and answers share a device's own memory (coupled nodes), blocks may be there alone. The
+/// device writer takes no time here: a block that is to leave the device, or is used often, is in memory at
+/// once.
 class node_memories {
  public:
   /// @param w  outlives the memories.
@@ -30,16 +30,16 @@ class node_memories {
 
   /// Leading blocks of a prompt that the device of its node has.
   std::uint32_t on_device(const request_state_record& r) const;
-  /// Keeps what the device has of a prompt for it. @returns leading blocks that need not be computed, with
-  /// those that the device alone has.
+  /// Keeps the device's blocks of a prompt for it. @returns leading blocks that need not be computed, blocks
+  /// of the device alone included.
   std::uint32_t adopt_from_device(const request_state_record& r);
-  /// What was computed of a prompt stays on the device: memory gets nothing of it.
+  /// The computed KV of a prompt stays on the device: memory gets none of it.
   bool stays_on_device(const request_state_record& r) const;
   /// The device need not keep anything for the request any more.
   void let_go(const request_state_record& r);
-  /// Writes what is to leave the device of a node to the node's memory.
+  /// Writes blocks that are to leave the device of a node to the node's memory.
   void tend_device(std::uint32_t instance);
-  /// Brings to memory what another node is to get and the device alone has. @returns how long that takes.
+  /// Brings blocks for another node to memory if the device alone has them. @returns how long that takes.
   ticks bring_down(std::uint32_t instance, std::span<const block_key> keys);
 
   /// Blocks evicted and bytes written to disks, over all nodes.

@@ -37,8 +37,7 @@ result<void> check_elastic(const simulation_options& o) {
 
 }  // namespace
 
-/// What the command line cannot know, since it checks one option at a time: combinations that make no
-/// cluster.
+/// Refuses combinations that make no cluster: the command line checks one option at a time.
 result<void> check_options(const simulation_options& o) {
   const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
   constexpr std::uint32_t most = 8191;

@@ -1,5 +1,5 @@
 #pragma once
-// What is simulated: the cluster, its policies, and how the trace is played.
+// The simulated cluster, its policies, and how the trace is played.
 
 #include <cstdint>
 #include <optional>
@@ -54,9 +54,9 @@ struct simulation_options {
 
   eviction_policy eviction = defaults::cache::eviction;
   bool leaf_first = true;
-  std::uint32_t copy_age = eviction_options{}.copy_age;  ///< of what other nodes have, too
+  std::uint32_t copy_age = eviction_options{}.copy_age;  ///< of blocks on other nodes, too
   write_policy write = defaults::cache::write_policy;
-  /// Of what a device with memory of its own makes, where prefill and decode share it; likewise.
+  /// Of KV made by a device with memory of its own, where prefill and decode share it; likewise.
   write_policy device_write = defaults::model::device_write_policy;
   std::uint32_t selective_hits = defaults::cache::selective_hits;
 
@@ -68,18 +68,18 @@ struct simulation_options {
 
   std::vector<disturbance> disturbances;
   elastic_options elastic;
-  hourly_price price;  ///< of a machine of either role; those of a prefill group have one each
+  hourly_price price;  ///< of a machine of either role, each one of a prefill group
 
   double speed = 1;   ///< of the replay
   double jitter = 0;  ///< relative standard deviation of step times
-  /// What the scheduler is told that steps take, over what they take: a calibration that is wrong.
+  /// Step times as the scheduler is told, over the true ones: a calibration that is wrong.
   double prefill_calibration = 1, decode_calibration = 1;
   std::uint64_t seed = defaults::scheduler::seed;
   std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
   /// Only which requests end inside their SLOs matters: a TBT inside of it may be told as less short than it
   /// is.
   bool verdict_only = false;
-  std::vector<std::uint64_t> watch;  ///< hash ids whose replicas are counted over time
+  std::vector<std::uint64_t> watch;  ///< hash ids: their replicas are counted over time
 
   /// A TBT up to which it need not be exact.
   double tbt_is_fine_s() const noexcept { return verdict_only ? tbt_slo_s : 0; }
@@ -90,7 +90,7 @@ struct simulation_options {
   }
 };
 
-/// @error `ec::invalid_argument` with the name of what is wrong.
+/// @error `ec::invalid_argument` with the name of the wrong option.
 result<void> check_options(const simulation_options& options);
 
 }  // namespace mooncaf::sim

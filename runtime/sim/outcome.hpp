@@ -1,5 +1,5 @@
 #pragma once
-// What a simulation found out.
+// The results of a simulation.
 
 #include <array>
 #include <cstdint>
@@ -51,7 +51,7 @@ struct outcome {
   }
 
   // Seconds.
-  log_histogram ttft;      ///< of requests whose prefill ended
+  log_histogram ttft;      ///< of requests that ended prefill
   log_histogram gap;       ///< between tokens of one request, all of them but the hand-over
   log_histogram handover;  ///< from the first token to joining a decode batch
   log_histogram tbt;       ///< per completed request, by the options' metric, hand-over included
@@ -85,9 +85,9 @@ struct outcome {
   double span_s = 0;   ///< from the first arrival to the last event
   double last_arrival_s = 0;
   double prefill_busy = 0, decode_busy = 0, network_busy = 0;  ///< shares of the span, mean over instances
-  // Of decode while requests arrived, sampled: what may run out besides time.
+  // Of decode while requests arrived, sampled: limits besides time.
   double decode_batch = 0;                           ///< sequences over the most that a batch may have, mean
-  double decode_memory = 0, decode_memory_most = 0;  ///< KV tokens over what a device holds: mean, peak
+  double decode_memory = 0, decode_memory_most = 0;  ///< KV tokens over a device's room: mean, peak
   double decode_step = 0;                            ///< length of a step over the TBT SLO, mean
   double busiest = 0;                                ///< largest such share of any instance; never above 1
   std::uint64_t peak_live = 0;                       ///< requests under way at once
@@ -96,8 +96,8 @@ struct outcome {
   std::vector<absence> absences;    ///< of instances that were restarted, or died
   std::uint64_t attempts_lost = 0;  ///< requests under way on machines that died, as often as that happened
   std::vector<machine_change> changes;                 ///< of a cluster that grows, shrinks or switches roles
-  double prefill_machine_s = 0, decode_machine_s = 0;  ///< paid for; coupled ones are among the former
-  std::uint32_t most_prefill = 0, most_decode = 0;     ///< instances at once, those that start included
+  double prefill_machine_s = 0, decode_machine_s = 0;  ///< paid for; coupled ones count as prefill
+  std::uint32_t most_prefill = 0, most_decode = 0;     ///< instances at once, starting ones included
   double lost_prefill_s = 0;  ///< spent on prompts, or for answers, that died with a machine
 
   timeline history;

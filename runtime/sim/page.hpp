@@ -1,5 +1,5 @@
 #pragma once
-// Puts what a report has to say into its page.
+// Puts a report's data into its page.
 
 #include <string>
 #include <string_view>

@@ -59,7 +59,7 @@ plan_cluster with(plan_cluster c, Value plan_cluster::*at, Value value) {
   return c;
 }
 
-/// What a part is compared with: the problem's choices, and what else one would ask about.
+/// The alternatives to a part: the problem's choices, and others that one would ask about.
 std::vector<plan_cluster> others_of(const plan_problem& p, const plan_cluster& c, plan_part part) {
   auto all = with_other(p, c, part);
   const auto parts = parts_of(p, c);
@@ -145,7 +145,7 @@ class surroundings {
     return its.cache_gb + its.ssd_gb + its.nic_gbit - mine.cache_gb - mine.ssd_gb - mine.nic_gbit;
   }
 
-  /// What other loads need (where a load is asked for), or other numbers of machines carry.
+  /// Clusters for other loads (where a load is asked for), or the loads of other numbers of machines.
   void look_at_loads() {
     const auto& p = judge_.problem();
     std::vector<plan_size> all{{a_.cluster, a_.planned_load, 0}};

@@ -17,7 +17,7 @@ void look_around(plan_judge& judge, plan_answer& a);
 /// About how many runs that and the risks take.
 std::uint64_t expected_around(const plan_judge& judge, const plan_cluster& c);
 
-/// What a million tokens cost on `c` at a load of the answer's trace; 0 if the load is.
+/// The price of a million tokens on `c` at a load of the answer's trace; 0 if the load is.
 double price_at(const plan_problem& problem, const plan_answer& a, const plan_cluster& c, double load);
 
 }  // namespace mooncaf::sim

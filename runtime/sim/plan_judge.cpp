@@ -23,7 +23,7 @@ verdict try_run(simulation_options options, const std::vector<workload_record>& 
   const auto out = simulation{options}.run(*replay_of(records));
   if (!out) return {};
   if (out->slo_share() >= target) return {true};
-  // Requests that were refused count by what they were refused for; those that never finished tell nothing.
+  // Refused requests count by the reason of the refusal; unfinished ones tell nothing.
   constexpr double nearly_all = 4;
   const auto all = out->all();
   const double late =

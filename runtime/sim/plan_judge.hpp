@@ -12,14 +12,14 @@
 
 namespace mooncaf::sim {
 
-/// What a run says about a cluster.
+/// The outcome of a cluster's run.
 struct verdict {
   bool holds = false;
   /// Nearly all requests that failed had a late first token / slow tokens. Neither: one cannot say.
   bool short_of_prefill = false, short_of_decode = false;
 };
 
-/// How far off a guess of what a cluster carries usually is, as a factor: halved twice it is less than 2 %.
+/// How far off a guess of a cluster's capacity usually is, as a factor: halved twice it is less than 2 %.
 inline constexpr double likely_off = 1.08;
 
 /// Where a search is.
@@ -40,7 +40,7 @@ class plan_judge {
              plan_progress progress = {})
       : problem_(problem), records_(records), progress_(std::move(progress)) {}
 
-  /// What is done now, and how many runs it and all that comes then are expected to take.
+  /// The work that begins, and how many runs it and all later work are expected to take.
   void begin(std::string_view doing, std::uint64_t expected) {
     doing_ = doing;
     expected_ = runs_ + expected;
@@ -56,8 +56,8 @@ class plan_judge {
   bool holds_always(const plan_cluster& c, double load);
 
   /// The largest load at which the target is met, within a factor of `1 + within`; 0 if not even a 64th.
-  /// What is known of the cluster already is not asked again: loads below one that held hold, loads above one
-  /// that failed fail.
+  /// Known loads of the cluster are not asked again: loads below one that held hold, loads above one that
+  /// failed fail.
   /// @param guess  where to look first.
   /// @param least   less than this counts as nothing.
   /// @param near    the factor by which the guess is likely to be off at most.
@@ -71,14 +71,14 @@ class plan_judge {
   double known_to_carry(const plan_cluster& c, std::uint32_t draw = 0) const;
   /// The smallest load at which `c` was seen to fail; infinity if it never was.
   double known_to_fail(const plan_cluster& c, std::uint32_t draw = 0) const;
-  /// What failed `c` at the smallest load at which it was seen to fail; nothing can be said if it never was.
+  /// The verdict on `c` at the smallest load at which it was seen to fail; empty if it never was.
   verdict just_beyond(const plan_cluster& c) const;
   /// The share inside both SLOs of a run that is not cut short.
   double share(const plan_cluster& c, double load, std::uint32_t draw = 0);
-  /// … of other options or requests than the problem's. @param c  what they are about.
+  /// … of other options or requests than the problem's. @param c  for the progress.
   double share(const plan_cluster& c, const simulation_options& options,
                const std::vector<workload_record>& records, double load);
-  /// Whether those meet the target.
+  /// Whether that share meets the target.
   bool meets(const plan_cluster& c, const simulation_options& options,
              const std::vector<workload_record>& records, double load);
 

@@ -22,7 +22,7 @@ namespace {
   return line;
 }
 
-/// The few lines that decide: what is bought, for what, at which price, and what would break it.
+/// The few lines that decide: the cluster to buy, its purpose, its price, and its risks.
 class summary {
  public:
   summary(const plan_problem& p, const plan_answer& a, const std::string& currency)

@@ -1,5 +1,5 @@
 #pragma once
-// What is asked of the planner, and what it answers with: clusters.
+// The question to the planner, and its answers: clusters.
 
 #include <compare>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace mooncaf::sim {
 struct machine_kind {
   std::string name;  ///< as the price list and the command line call it
   profile hardware;
-  double node_hour = 1;  ///< what an hour of it costs; 1 where only machines are counted
+  double node_hour = 1;  ///< price of an hour; 1 where only machines are counted
 };
 
 enum class plan_goal : std::uint8_t {
@@ -24,7 +24,7 @@ enum class plan_goal : std::uint8_t {
   cost,     ///< … and which is cheapest
 };
 
-/// An hour of what a machine is bought without, where that has a price of its own.
+/// An hour of the parts that a machine is bought without, where they have prices of their own.
 struct hourly_parts {
   double cache_gb = 0;  ///< memory for KV
   double ssd_gb = 0;    ///< disk for KV
@@ -42,8 +42,8 @@ struct plan_problem {
   std::vector<double> nic_gbit{-1};           ///< of every machine, each way; below 0: the profile's
   std::vector<placement_policy> policies;     ///< to choose from, the likeliest first; none: the base's
   std::vector<admission_policy> admissions;   ///< likewise
-  hourly_parts part_hour;                     ///< what an hour of those parts costs
-  bool curves = false;  ///< also how the share inside the SLOs falls with the load, and what other loads cost
+  hourly_parts part_hour;                     ///< price of an hour of such parts
+  bool curves = false;  ///< also how the share inside the SLOs falls with the load, and costs of other loads
 
   plan_goal goal = plan_goal::goodput;
   std::uint32_t nodes = 16;  ///< machines: exactly that many (goodput), at most that many
@@ -70,17 +70,17 @@ struct plan_cluster {
   friend auto operator<=>(const plan_cluster&, const plan_cluster&) = default;
 };
 
-/// What a machine of `c` that prefills has for KV, and its network.
+/// Memory and disk for KV, and network, of a machine of `c` that prefills.
 struct plan_parts {
   double cache_gb, ssd_gb, nic_gbit;
 };
 plan_parts parts_of(const plan_problem& problem, const plan_cluster& c);
 /// @returns the options of a run of `c`.
 simulation_options options_of(const plan_problem& problem, const plan_cluster& c);
-/// What an hour of `c` costs: machines and their parts.
+/// The price of an hour of `c`: machines and their parts.
 double cost_of(const plan_problem& problem, const plan_cluster& c);
 
-/// `mooncaf plan`'s question in order. @error `ec::invalid_argument` with what is wrong.
+/// `mooncaf plan`'s question in order. @error `ec::invalid_argument` with the mistake.
 result<void> check_problem(const plan_problem& problem);
 
 }  // namespace mooncaf::sim

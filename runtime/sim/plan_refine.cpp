@@ -6,7 +6,7 @@
 
 #include "runtime/sim/plan_search.hpp"
 
-// What machines have and how they are scheduled, once it is known which machines they are.
+// The parts of machines and their scheduling, once it is known which machines they are.
 
 namespace mooncaf::sim {
 

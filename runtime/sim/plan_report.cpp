@@ -32,7 +32,7 @@ const char* name_of(plan_part part) {
   return names[static_cast<std::size_t>(part)];
 }
 
-/// "2 x 983 GB" would say less: what a machine that prefills has.
+/// The parts of one machine that prefills: "2 x 983 GB" would say less.
 std::string parts_line(const plan_problem& p, const plan_cluster& c) {
   const auto o = options_of(p, c);
   const auto parts = parts_of(p, c);
@@ -60,7 +60,7 @@ std::string devices_line(const plan_problem& p, const plan_cluster& c) {
   return text;
 }
 
-/// First what a reader came for: the cluster, and how much it carries.
+/// First the reader's main question: the cluster, and how much it carries.
 void head(std::string& out, const plan_problem& p, const plan_answer& a, const std::string& currency) {
   const auto o = options_of(p, a.cluster);
   put(out, "recommended          %s = %u machines; %s, %s admission\n", describe(p, a.cluster).c_str(),

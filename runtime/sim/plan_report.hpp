@@ -10,15 +10,15 @@ namespace mooncaf::sim {
 /// "12 prefill + 4 decode", "16 coupled", with the machines that a group or a pool is made of.
 std::string describe(const plan_problem& problem, const plan_cluster& c);
 
-/// What `c` has of a part: "kvcache_centric", "983 GB of memory".
+/// The choice of `c` for a part: "kvcache_centric", "983 GB of memory".
 std::string describe(const plan_problem& problem, const plan_cluster& c, plan_part part);
-/// What an admission policy makes of too much; null if that was not asked.
+/// An admission policy under overload; null if that was not asked.
 const plan_overload* overload_of(const plan_answer& answer, admission_policy admission);
 
 /// @param currency  of prices; empty: machines have none.
 std::string to_text(const plan_problem& problem, const plan_answer& answer, const std::string& currency);
-/// The page: what a manager reads, then what an engineer does. The problem wanted `curves`.
-/// @param about  the trace and what was asked, for the heading.
+/// The page: first for a manager, then for an engineer. The problem wanted `curves`.
+/// @param about  the trace and the question, for the heading.
 std::string to_html(const plan_problem& problem, const plan_answer& answer, const std::string& currency,
                     const std::string& about);
 /// One JSON object; the same problem and trace give the same bytes.

@@ -13,7 +13,7 @@ namespace mooncaf::sim {
 
 namespace {
 
-/// What a cluster is made of, without how many.
+/// Kinds, pipelines and chunks of clusters, without numbers.
 std::vector<plan_cluster> forms_of(const plan_problem& p, plan_cluster form) {
   std::vector<plan_cluster> forms;
   for (std::uint32_t prefill = 0; prefill < p.kinds.size(); ++prefill) {
@@ -57,8 +57,8 @@ std::uint32_t least(std::uint32_t low, std::uint32_t high, Holds&& holds) {
 
 // ---- a load is given ----
 
-/// The cheapest cluster of one form that carries the load, if with the least parts it is cheaper than what is
-/// known.
+/// The cheapest cluster of one form that carries the load, if with the least parts it is cheaper than the
+/// best so far.
 class cheapest_of_form {
  public:
   cheapest_of_form(plan_judge& judge, const plan_cluster& form, double cheaper_than)
@@ -105,7 +105,7 @@ class cheapest_of_form {
     const auto fewest_decode =
         least(1, plenty, [&](std::uint32_t n) { return holds(sized(form_, plenty, n)); });
     std::vector<plan_cluster> candidates;
-    // One less than that is tried as well: what more machines carry also varies by chance.
+    // One less is tried as well: how much further machines help also varies by chance.
     for (auto p = std::max(fewest_prefill, 2u) - 1; p <= most_prefill; ++p) {
       for (auto d = std::max(fewest_decode, 2u) - 1; d < problem_.nodes; ++d) {
         const auto c = sized(form_, p, d);
@@ -131,7 +131,7 @@ class cheapest_of_form {
   double limit_, load_;
 };
 
-/// The cheapest cluster of every form, the cheapest of all first. Those that even with the least parts are
+/// The cheapest cluster of every form, the cheapest of all first. Forms that even with the least parts are
 /// dearer than that one are left out.
 /// @param room  how much dearer, as a factor: another policy or admission may do with fewer machines.
 std::vector<plan_cluster> cheapest(plan_judge& judge, const plan_cluster& first, double room) {
@@ -195,10 +195,10 @@ double roughly_carried(const plan_judge& judge, const machine_time& time, const 
   return std::clamp(span * c.machines() / std::max(time.prefill_s + time.decode_s, 1e-9), 1.0 / 64, 4096.0);
 }
 
-/// What an instance of either role carries of the trace's traffic, as far as clusters have shown it.
+/// The traffic of the trace that an instance of either role carries, as far as clusters have shown it.
 struct role_share {
   double each = 0;     ///< at least
-  bool known = false;  ///< more is not: it was what ran short
+  bool known = false;  ///< exactly: its role ran short
   void showed(double carried, std::uint32_t instances, bool ran_short) {
     const double share = carried / instances;
     if (ran_short || (!known && share > each)) each = share;
@@ -209,9 +209,9 @@ struct role_share {
 };
 
 /// Somewhere near the split that carries most: with fewer prefill instances the first tokens come late, with
-/// more the others. Which of them it is tells what an instance of that role carries, and both together where
-/// neither waits for the other.
-/// @param carried  what splits may carry; then what the one found does, roughly.
+/// more the others. Late tokens of one kind tell how much an instance of that role carries; where neither
+/// role waits for the other, both do.
+/// @param carried  a guess for the splits; then roughly the load of the one found.
 std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits, const machine_time& time,
                       double& carried) {
   constexpr double coarse = 0.1;
@@ -289,7 +289,7 @@ class split_sweep {
   std::vector<plan_cluster> splits_;
   std::optional<plan_cluster>& best_;
   double& most_;
-  double expected_ = 1;  ///< where to look for what a split carries, before one is known
+  double expected_ = 1;  ///< where to look for a split's load, before one is known
 };
 
 std::optional<plan_cluster> strongest(plan_judge& judge, const plan_cluster& first) {

@@ -1,6 +1,5 @@
 #pragma once
-// The search for the best cluster, in two stages: the machines first, then what they have and how they are
-// scheduled.
+// The search for the best cluster, in two stages: the machines first, then their parts and scheduling.
 
 #include <optional>
 #include <string>
@@ -10,8 +9,7 @@
 
 namespace mooncaf::sim {
 
-/// The likeliest policy and admission, and the largest parts: what is too much of them shows once the
-/// machines are known.
+/// The likeliest policy and admission, and the largest parts: excess shows once the machines are known.
 plan_cluster first_choice(const plan_problem& p);
 
 /// `c` with the least memory, disk and network of the problem's choices.

@@ -22,7 +22,7 @@ profile slowed(profile p, double factor) {
   return p;
 }
 
-/// What happens to the cluster at the planned load when one thing is worse than planned.
+/// How the cluster fares at the planned load when one thing is worse than planned.
 class risk_table {
  public:
   risk_table(plan_judge& judge, const plan_answer& answer)
@@ -92,8 +92,8 @@ void price_plan(const plan_problem& p, const std::vector<workload_record>& recor
   a.cost_per_million_output_tokens = out > 0 ? per_second / (out * scale) * 1e6 : 0;
 }
 
-/// What the admission policies make of too much, and the one of them that makes most of it, if it carries
-/// what the cluster does without.
+/// Tries the admission policies at overload, and takes the best one if it carries as much as the cluster does
+/// without it.
 void choose_admission(plan_judge& judge, plan_answer& a) {
   const auto& p = judge.problem();
   const double carried = p.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : p.load * p.headroom;

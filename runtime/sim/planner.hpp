@@ -11,7 +11,7 @@
 
 namespace mooncaf::sim {
 
-/// Share of what the answer carries: a cluster that carries less than that is told to carry nothing.
+/// Share of the answer's load: a cluster that carries less than that is told to carry nothing.
 inline constexpr double hardly_any = 0.15;
 
 /// A cluster and how much of the trace's traffic it carries.
@@ -28,13 +28,13 @@ struct plan_risk {
   double carries = 0;    ///< times the trace's traffic, within 10 %
 };
 
-/// What an admission policy makes of more than the cluster carries.
+/// An admission policy at a load above the capacity.
 struct plan_overload {
   admission_policy admission;
   double slo_share = 0;
 };
 
-/// What one part is worth: the same cluster with others of it.
+/// The worth of one part: the same cluster with others of it.
 struct plan_worth {
   plan_part part;
   std::vector<plan_point> points;  ///< the chosen one among them
@@ -45,7 +45,7 @@ struct plan_share {
   double load = 0, share = 0;
 };
 
-/// The cluster of the same form that another load needs, or what more or fewer machines carry.
+/// The cluster of the same form for another load, or the load of more or fewer machines.
 struct plan_size {
   plan_cluster cluster;
   double load = 0;  ///< that it is planned for
@@ -72,7 +72,7 @@ struct plan_answer {
   std::uint64_t runs = 0;
 };
 
-/// The best cluster, how sure that is, and what is around it.
+/// The best cluster, how sure that is, and its alternatives.
 /// @error of `check_problem`.
 result<plan_answer> plan(const plan_problem& problem, const std::vector<workload_record>& records,
                          plan_progress progress = {});

@@ -49,7 +49,7 @@ class prefill_instance {
   bool push(const prefill_entry& entry) { return queue_.push(entry); }
   /// The rest of the prompt is not wanted any more; chunks under way are computed.
   void cancel(request_id id) { queue_.cancel(id); }
-  /// It dies: what waited and what was under way is gone, and so is the time not worked.
+  /// It dies: its queue and the steps under way are gone, and so is the time not worked.
   void crash(ticks now) {
     queue_ = prefill_batch{options_};
     forget_kv();

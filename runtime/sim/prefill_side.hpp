@@ -1,6 +1,6 @@
 #pragma once
-// The prefill instances of a cluster whose roles are apart: from the queue to the computed prompt, and the KV
-// that leaves meanwhile.
+// The prefill instances of a cluster with roles apart: from the queue to the computed prompt, and the KV that
+// leaves meanwhile.
 
 #include <cstdint>
 #include <vector>
@@ -14,15 +14,15 @@
 
 namespace mooncaf::sim {
 
-/// Instances are numbered as their machines are. In a coupled cluster there are none; what prefill believes of
-/// its own speed is known all the same.
+/// Instances are numbered as their machines are. In a coupled cluster there are none; prefill's belief of its
+/// own speed is known all the same.
 class prefill_side {
  public:
   /// All of these outlive the side.
   prefill_side(world& w, const fleet& machines, node_links& links, node_memories& memories);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(all_.size()); }
-  /// A request whose prefix is there, or comes in beside its computation.
+  /// The request's prefix is there, or comes in beside its computation.
   void push(const request_state_record& r);
   /// Begins a step if the first stage is free and something waits. @param beside_decode  the machine decodes,
   /// too. @returns whether it began one.

@@ -17,7 +17,7 @@ ticks prefix_loader::patience(std::uint32_t blocks, ticks since) const noexcept 
   return limit == duration::max() ? std::numeric_limits<ticks>::max() : since + limit.count();
 }
 
-/// @param held  what its node holds of the prompt.
+/// @param held  its node's blocks of the prompt.
 load_plan prefix_loader::plan(const request_state_record& r, const placement& where,
                               const cache_hit& held) const {
   const auto& machine = w_.options.hardware;
@@ -47,8 +47,8 @@ load_plan prefix_loader::plan(const request_state_record& r, const placement& wh
   return plan_load(q, c_.prefills.believed());
 }
 
-/// When a request joins the queue whose prefix comes in parts beside its first step: as `layer_arrival` says,
-/// and so late that the step, which takes at least as long as the device's link, waits for none of them.
+/// When a request joins the queue if its prefix comes in parts beside its first step: as `layer_arrival`
+/// says, and so late that the step, as long as the device's link at least, waits for none of them.
 /// @param began  when its worker began to wait.
 ticks prefix_loader::joins(const request_state_record& r, ticks began, const block_run& coming,
                            std::uint32_t parts) const {
@@ -86,7 +86,7 @@ bool prefix_loader::load(std::uint32_t slot, const placement& where) {
   if (hit.from_ssd > 0) c_.links.read_disk(r.prefill, hit.from_ssd);
   r.local_blocks = r.fetched_to = hit.blocks;
 
-  auto read = std::max(a.disk.ends, now);  // what is read is complete before what is fetched comes in
+  auto read = std::max(a.disk.ends, now);  // reads are complete before fetched blocks come in
   auto ready = read;
   if (hit.from_ssd > 0 && loads.from_remote == 0 && o.layerwise &&
       policy_.by_layers(hit.from_ssd * o.hardware.block_tokens, duration{read - now}))
@@ -107,8 +107,8 @@ bool prefix_loader::load(std::uint32_t slot, const placement& where) {
   return false;
 }
 
-/// Brings the prefix that other nodes hold. Whether it comes beside the computation is decided by what the
-/// source alone would take, as a worker does.
+/// Brings the prefix that other nodes hold. The time that the source alone would take decides whether it
+/// comes beside the computation, as on a worker.
 /// @param begin  when it may.
 void prefix_loader::fetch(request_state_record& r, const placement& where, ticks begin, arriving_prefix& a) {
   const auto source = w_.layout.machine_of(where.source);
@@ -160,7 +160,7 @@ std::uint32_t prefix_loader::pieces_of(std::uint32_t blocks, bool by_layers) con
 }
 
 /// Which bytes of a fetch come from its source, and which from each node beside it, piece by piece as a
-/// messenger asks for them. A node that has the leading blocks alone sends runs of those, and no layers.
+/// messenger asks for them. A node that has the leading blocks alone sends runs of them, and no layers.
 std::vector<link_share> prefix_loader::share_out(const request_state_record& r, const placement& where,
                                                  std::uint32_t blocks, std::uint32_t pieces, bool by_layers,
                                                  ticks begin) {

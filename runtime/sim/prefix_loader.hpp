@@ -12,7 +12,7 @@
 
 namespace mooncaf::sim {
 
-/// Does what a worker does when a job comes: it looks what there is, and loads what beats computing.
+/// Acts as a worker when a job comes: looks for blocks, and loads where that beats computing.
 class prefix_loader {
  public:
   /// Both outlive the loader.
@@ -23,16 +23,16 @@ class prefix_loader {
   bool load(std::uint32_t slot, const placement& where);
   /// The prefix is there, or its request waits for the rest of it no longer.
   void arrived(std::uint32_t slot);
-  /// A device without other work does not wait for what is on the way to it. @returns requests that join the
-  /// queue with what has come.
+  /// A device without other work does not wait for blocks on the way to it. @returns requests that join the
+  /// queue with the blocks that came.
   std::vector<std::uint32_t> stop_if_idle(std::uint32_t instance);
 
  private:
-  /// A request whose worker waits for its prefix only while the device has something else to do.
+  /// A request that waits for its prefix only while the device has something else to do.
   struct arriving_prefix {
     std::uint32_t slot = 0, stamp = 0;
     block_run disk, link;
-    std::vector<link_share> shares;  ///< of what comes over the link
+    std::vector<link_share> shares;  ///< of the bytes over the link
     bool by_layers = false;          ///< … beside the computation
   };
 

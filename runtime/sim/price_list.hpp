@@ -1,5 +1,5 @@
 #pragma once
-// What machines cost, from a file.
+// Prices of machines, from a file.
 
 #include <map>
 #include <string>

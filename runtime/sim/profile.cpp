@@ -19,7 +19,7 @@ namespace mooncaf::sim {
 
 namespace {
 
-/// One number of a profile: where it stands, and what it may be. Times are written in the unit of the key.
+/// One number of a profile: its place and its bounds. Times are written in the unit of the key.
 struct field {
   const char* section;
   const char* key;
@@ -84,7 +84,7 @@ bool is_whole(const field& f) {
          std::holds_alternative<std::uint64_t profile::*>(f.at);
 }
 
-/// @returns what is wrong with the value, or nothing.
+/// @returns an error text, or nothing.
 std::string read_field(profile& p, const field& f, const config::toml_entry& e) {
   const auto value = config::parse_real(e.value);
   if (e.type != config::toml_type::number || !value) return "a number expected";
@@ -135,7 +135,7 @@ result<profile> builtin_profile(std::string_view name, std::vector<std::string>*
                                  ") and any path that ends in .toml");
 }
 
-/// What a file leaves out is listed as assumed, so that no report hides a guess.
+/// Numbers that a file leaves out are listed as assumed, so that no report hides a guess.
 result<profile> parse_profile(std::string_view text, std::string_view file,
                               std::vector<std::string>* assumed) {
   const auto entries = config::parse_toml(text, file);
@@ -227,7 +227,7 @@ step_costs fit_costs(std::span<const timing_point> passes, std::span<const timin
     std::vector<std::array<double, 3>> x;
     std::vector<double> t;
     for (const auto& p : points) {
-      // Relative errors count: absolute ones would let the largest steps decide over those of everyday.
+      // Relative errors count: absolute ones would let the largest steps decide over everyday ones.
       const double weight = 1 / std::max(p.seconds, 1e-9);
       auto& row = x.emplace_back(features_of(p));
       for (auto& value : row) value *= weight;

@@ -1,5 +1,5 @@
 #pragma once
-// What a node can do with a model: the numbers that a simulation runs on.
+// A node's abilities with a model: the numbers that a simulation runs on.
 
 #include <algorithm>
 #include <cstdint>
@@ -45,7 +45,7 @@ struct profile {
   step_costs costs;
   std::uint32_t chunk_tokens = 8192;           ///< of a prefill step
   std::uint32_t max_batch = 128;               ///< of a decode step
-  std::uint64_t device_kv_tokens = 1'000'000;  ///< that a device's own memory holds; what a batch may have
+  std::uint64_t device_kv_tokens = 1'000'000;  ///< that a device's own memory holds, and a batch may have
   /// Each way between a device's memory (L1) and its node's (L2). 0: KV is computed where it lies, nothing
   /// moves.
   double device_link_bytes_per_s = 0;
@@ -65,8 +65,8 @@ struct profile {
   friend bool operator==(const profile&, const profile&) = default;
 };
 
-/// Whether both serve the same model: by its name where both say it, else by what its KV looks like. The bits
-/// of weights and KV may differ.
+/// Whether both serve the same model: by its name where both have it, else by its KV's shape. The bits of
+/// weights and KV may differ.
 bool serve_one_model(const profile& a, const profile& b);
 
 /// Names of the profiles that come with the program.
@@ -74,12 +74,11 @@ std::vector<std::string> builtin_profiles();
 /// @param name  of a built-in one. @error `ec::not_found` with the names that there are.
 result<profile> builtin_profile(std::string_view name, std::vector<std::string>* assumed = nullptr);
 /// @param text  TOML. Unknown keys, wrong types and values out of range are refused.
-/// @param assumed  gets what the text does not give and is taken as it is by default, "SECTION.KEY = VALUE"
-/// each.
+/// @param assumed  gets the defaults of numbers that the text leaves out, "SECTION.KEY = VALUE" each.
 /// @error `ec::invalid_argument`, "FILE:LINE: …".
 result<profile> parse_profile(std::string_view text, std::string_view file,
                               std::vector<std::string>* assumed = nullptr);
-/// A built-in profile by its name, or a file whose name ends in `.toml`.
+/// A built-in profile by its name, or a file with a name that ends in `.toml`.
 /// @error As the two above; `ec::io_error` if the file cannot be read.
 result<profile> load_profile(const std::string& name, std::vector<std::string>* assumed = nullptr);
 /// Calls visit("SECTION_KEY", number) for everything that a profile's file holds, in its units.

@@ -10,10 +10,10 @@ namespace mooncaf::sim {
 
 const char* name_of(coupled_mode m);
 
-/// What was simulated, in one line.
+/// The simulated cluster, in one line.
 std::string describe(const simulation_options& options);
 
-/// A table of some thirty lines; what was simulated is not in it.
+/// A table of some thirty lines; `describe` is not in it.
 std::string to_table(const simulation_options& options, const outcome& out);
 /// One JSON object; the same options and trace give the same bytes.
 std::string to_json(const simulation_options& options, const outcome& out);

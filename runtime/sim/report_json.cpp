@@ -97,7 +97,7 @@ std::string json_of(const simulation_options& o) {
   return j.count("seed", o.seed).done();
 }
 
-/// [a,b,…], with null for what is no number.
+/// [a,b,…], with null for NaN and infinity.
 template <class Range, class Get>
 std::string json_row(const Range& values, Get&& get) {
   std::vector<std::string> all;

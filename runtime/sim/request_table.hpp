@@ -1,5 +1,5 @@
 #pragma once
-// The requests that are under way, by slot: memory follows what is live, not what ever was.
+// The requests that are under way, by slot: memory follows live ones, not all there ever were.
 
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ struct request_state_record {
   ticks arrival = 0;
   ticks first_token = 0;
   ticks joined = 0;             ///< its decode batch
-  ticks kv_sent = 0;            ///< when the last of what was streamed so far has arrived at the decode side
+  ticks kv_sent = 0;            ///< when the last KV streamed so far has arrived at the decode side
   double stall_before = 0;      ///< coupled: part of its first gap that passed before it joined
   double prefill_seconds = 0;   ///< compute spent on it
   std::int64_t first_step = 0;  ///< of its decode instance
@@ -43,7 +43,7 @@ struct request_state_record {
   std::vector<block_key> keys;            ///< of its full blocks
   std::vector<prefix_tree::handle> pins;  ///< in its prefill node's cache
 
-  /// What this attempt had come to is void; what the client and the scheduler know of the request stays.
+  /// This attempt's progress is void; the client's and the scheduler's view of the request stays.
   void begin_anew() {
     first_token = joined = kv_sent = first_step = 0;
     stall_before = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What a run's machines cost.
+// The cost of a run's machines.
 
 #include <algorithm>
 

@@ -39,7 +39,7 @@ float sampler::busy_since(std::uint32_t machine) {
   return static_cast<float>(std::max(to_sec(busy - std::exchange(busy_[machine], busy)) / span, 0.0));
 }
 
-/// Means over a role's instances are about those that serve.
+/// Means over a role's instances are about the serving ones.
 void sampler::look_at_prompts(timeline_row& row) {
   const double serving = std::max(row.prefill_serving, 1.0);
   for (std::uint32_t i = 0; i < w_.layout.prefill(); ++i) {

@@ -17,7 +17,7 @@ class sampler {
 
   /// The run begins.
   void begin();
-  /// @param arriving  requests may still come: what decoding has left of its means is asked of this time.
+  /// @param arriving  requests may still come: decode's means cover this time alone.
   void sample(bool arriving);
   /// The run has ended, `w.out.span_s` after it began.
   void sum_up();

@@ -38,7 +38,7 @@ void scaling::begin() {
   if (e.any()) w_.time.add(looked_ + from_sec(e.every_s), event_kind::elastic, 0);
 }
 
-/// Time that prompts took since the last look, and what waits, over the TTFT SLO.
+/// Share of the time since the last look in which prompts were computed.
 double scaling::prompts_share(std::uint32_t instance) {
   const double window = std::max(to_sec(w_.time.now() - looked_), 1e-9);
   const auto busy = c_.prompts_busy(instance);
@@ -63,7 +63,7 @@ pool_load scaling::prefill_load() {
   return out;
 }
 
-/// What runs out first: places in the batch, memory, or time under the TBT SLO.
+/// The fullest of three shares: places in the batch, memory, time under the TBT SLO.
 double scaling::decode_occupancy(std::size_t running, std::size_t waiting, std::uint64_t context) const {
   const auto& machine = w_.options.decode_profile();
   const auto& costs = w_.decode_costs;

@@ -48,7 +48,7 @@ double value_of(const description& d, const field& f) {
   return std::visit([&](auto at) { return static_cast<double>(d.*at); }, f.at);
 }
 
-/// @returns what is wrong with the value, or nothing.
+/// @returns an error text, or nothing.
 std::string read_field(description& d, const field& f, const config::toml_entry& e) {
   const auto value = config::parse_real(e.value);
   if (e.type != config::toml_type::number || !value) return "a number expected";
@@ -62,7 +62,7 @@ std::string read_field(description& d, const field& f, const config::toml_entry&
   return {};
 }
 
-/// @returns what is wrong with the curve, or nothing.
+/// @returns an error text, or nothing.
 std::string read_daily(description& d, const config::toml_entry& e) {
   constexpr std::size_t most = 1000;
   if (e.type != config::toml_type::string) return "factors in quotes expected, such as \"0.3 0.2 1 0.8\"";
@@ -225,7 +225,7 @@ class session_source final : public trace_source {
   lognormal input_, output_;
   random_source random_;
   std::priority_queue<turn> turns_;                       // that are due, or will be
-  std::unordered_map<std::uint64_t, session> answering_;  // whose turn is being answered
+  std::unordered_map<std::uint64_t, session> answering_;  // their turn is being answered
   double next_start_ = never;
   std::uint64_t given_ = 0, sessions_ = 0, next_id_ = 0, latest_ = 0;
 };

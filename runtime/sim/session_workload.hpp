@@ -1,6 +1,6 @@
 #pragma once
-// Workloads as people describe them: conversations whose next turn comes when the last one has been answered
-// and thought about.
+// Workloads as people describe them: conversations that go on when the last turn has been answered and
+// thought about.
 
 #include <cstdint>
 #include <limits>
@@ -18,18 +18,19 @@ namespace mooncaf::sim {
 ///
 ///   [workload]
 ///   requests = 3000           # in all
-///   requests_per_s = 1        # conversations begin at random, so many turns a second on the whole (open
-///   loop) users = 0                 # above 0: so many conversations at any time instead, a new one when one
-///   ends (closed) turns = 1                 # of a conversation, on average think_s = 30              # from
-///   an answer to the next turn, on average system_prompts = 1        # to choose from system_tokens = 0 # of
-///   each input_tokens = 1000       # that a turn adds to what was said before: mean and standard deviation
+///   requests_per_s = 1        # turns a second on the whole: conversations begin at random (open loop)
+///   users = 0                 # above 0: so many conversations at any time, a new one when one ends (closed)
+///   turns = 1                 # of a conversation, on average
+///   think_s = 30              # from an answer to the next turn, on average
+///   system_prompts = 1        # to choose from
+///   system_tokens = 0         # of each
+///   input_tokens = 1000       # that a turn adds to the conversation: mean and standard deviation
 ///   input_spread = 0
 ///   output_tokens = 300       # of an answer, likewise
 ///   output_spread = 0
 ///   input_max = 131072        # tokens of a prompt; a conversation that would grow longer ends
 ///   daily = "0.3 0.2 1 0.8"   # requests_per_s times these, at even distances through a day, straight
-///   between;
-///                             # only without users; empty: always the same
+///                             # between; only without users; empty: always the same
 ///   day_s = 86400             # how long a day is
 struct workload_description {
   std::uint64_t requests = 3000;
@@ -64,7 +65,7 @@ struct session_options {
 /// geometric; system prompts are chosen alike. The same options and answers give the same requests.
 std::unique_ptr<trace_source> play_sessions(const workload_description& d, const session_options& options);
 
-/// What a trace looks like as a description.
+/// A trace as a description.
 struct workload_fit {
   workload_description description;
   std::uint64_t conversations = 0;

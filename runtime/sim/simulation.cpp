@@ -186,7 +186,7 @@ void simulation::enter_prefill(std::uint32_t slot) {
 }
 
 /// Counts where the blocks of its prompt were, now that no more of them come.
-/// @param here  leading blocks, with those that the device alone has.
+/// @param here  leading blocks, blocks of the device alone included.
 void simulation::count_prefix(const request_state_record& r, std::uint32_t here) {
   auto& out = world_.out;
   const auto reusable = (r.prompt_tokens - 1) / world_.options.hardware.block_tokens;

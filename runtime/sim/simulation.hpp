@@ -28,8 +28,8 @@ namespace mooncaf::sim {
 ///                  │  └─────────────────────── finished, refused, lost ───────────────────── decode_side
 ///                  └ disturber, scaling: machines that break, come and go
 ///
-/// Links and disks are queues: a transfer ends when both its sender and its receiver have worked off what
-/// they had before and it. Deterministic: the same options and trace give the same outcome, bit for bit.
+/// Links and disks are queues: a transfer ends when both its sender and its receiver have worked off their
+/// earlier ones and it. Deterministic: the same options and trace give the same outcome, bit for bit.
 /// @cost  a few microseconds per request; memory follows live requests and cached blocks.
 class simulation {
  public:

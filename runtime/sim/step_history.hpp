@@ -1,6 +1,5 @@
 #pragma once
-// How long each step of an instance took, in runs: what the gaps between a request's tokens are computed
-// from.
+// How long each step of an instance took, in runs: the source of the gaps between a request's tokens.
 
 #include <algorithm>
 #include <cmath>
@@ -32,19 +31,19 @@ inline std::int64_t steps_over(const step_run& run, double seconds) noexcept {
 /// Gaps between tokens: how long, how many.
 using token_gaps = std::vector<std::pair<double, std::int64_t>>;
 
-/// What is taken for the TBT of a request.
+/// The figure that stands for the TBT of a request.
 enum class tbt_metric : std::uint8_t {
   slowest_tenth,  ///< mean of its slowest tenth of gaps (F25, section 5.2); at least ten gaps, if it has as
                   ///< many, so that one slow hand-over does not decide over an answer of a few words
-  p90,            ///< what nine tenths of its gaps do not exceed (arXiv 2407.00079, section 8)
+  p90,            ///< nine tenths of its gaps are at most this (arXiv 2407.00079, section 8)
 };
 
 /// Runs of steps with the same batch. While no request joins or leaves, an instance's steps are one run,
 /// however many they are.
 class step_history {
  public:
-  /// Begins a run at step `first`; the run before ends there. Runs that nobody can ask for any more, those
-  /// before `oldest`, are forgotten now and then.
+  /// Begins a run at step `first`; the run before ends there. Runs before `oldest`, which no request needs
+  /// any more, are forgotten now and then.
   void begin(const step_run& run, std::int64_t oldest) {
     if (!runs_.empty() && runs_.back().first == run.first) {
       runs_.back() = run;
@@ -99,8 +98,8 @@ class step_history {
   std::size_t size() const noexcept { return runs_.size(); }
 
  private:
-  /// Of the scratch, a bound of the mean of the slowest `tenth` gaps, and of what the others do not exceed:
-  /// those longer than `fine`, and the longest that is not for the rest. Nothing needs to be put in order.
+  /// Of the scratch, a bound of the mean of the slowest `tenth` gaps, and of the longest of the others: gaps
+  /// above `fine` count as they are, the rest as the longest below it. Nothing needs to be put in order.
   double at_most(std::int64_t tenth, double fine) const {
     double longer = 0, longest_fine = 0;
     std::int64_t long_ones = 0;
@@ -115,7 +114,7 @@ class step_history {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
   }
-  /// Of the scratch: at least so many gaps, the slowest first. Only what may be among them is put in order.
+  /// Of the scratch: at least so many gaps, the slowest first. Only possible ones are put in order.
   std::span<const token_gaps::value_type> slowest(std::int64_t wanted) {
     constexpr std::ptrdiff_t few = 16;
     auto begin = scratch_.begin(), end = scratch_.end();

@@ -1,5 +1,5 @@
 #pragma once
-// What happened over time, in a bounded number of rows whatever the length of the run.
+// The course of a run, in a bounded number of rows whatever its length.
 
 #include <cstdint>
 #include <limits>
@@ -16,7 +16,7 @@ struct timeline_row {
   double decode_load = 0;   ///< mean step over the TBT SLO
   double prefill_waiting = 0, decode_running = 0, decode_waiting = 0;  ///< requests, all instances
   double decode_batch = 0;   ///< sequences over the most that a batch may have, mean over instances
-  double decode_memory = 0;  ///< KV tokens over what the device holds, mean over instances
+  double decode_memory = 0;  ///< KV tokens over the device's room, mean over instances
   double blocks_asked = 0, blocks_found = 0;                 ///< of prompts placed since the row before
   double rejected = 0;                                       ///< requests since the row before
   double prefill_serving = 0, decode_serving = 0, paid = 0;  ///< instances

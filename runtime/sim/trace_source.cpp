@@ -133,7 +133,7 @@ class file_source final : public trace_source {
   std::vector<char> piece_;
   std::vector<trace_record> ready_;
   std::size_t at_ = 0;
-  double size_ = 0, read_ = 0, latest_ = 0;  // bytes: of the file, read, of those in the latest piece
+  double size_ = 0, read_ = 0, latest_ = 0;  // bytes: of the file, read, of the latest piece
   bool ended_ = false;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What is in a trace.
+// Lengths, blocks and reuse in a trace.
 
 #include <cstdint>
 #include <map>

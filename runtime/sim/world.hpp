@@ -1,5 +1,5 @@
 #pragma once
-// What all parts of one simulation share.
+// The state that all parts of one simulation share.
 
 #include <algorithm>
 #include <span>
