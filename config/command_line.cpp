@@ -41,7 +41,7 @@ struct written {
   std::optional<std::string_view> value;  ///< behind "="
 };
 
-/// The option that is meant, and whether the flag's "--no-NAME".
+/// The option that `w` means, and whether it is written as "--no-NAME".
 std::pair<const argument*, bool> find(const command_line& line, const written& w) {
   const auto named = [&](std::string_view name) -> const argument* {
     const auto at = std::ranges::find(line.arguments, name, &argument::name);

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace cluster {
 inline constexpr auto mode = serving_mode::disaggregated;  // the purpose of mooncaf
-inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: no other host gets in unless it is to
+inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: other hosts get in only if configured
 }  // namespace cluster
 
 namespace model {

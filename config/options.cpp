@@ -238,7 +238,7 @@ result<void> check_location(const store_options& o) {
                   "'.', with '/' between them, the widest first");
 }
 
-/// Memory that objects and blocks share has to be some that both have, and that can change hands.
+/// Memory is shared only where a node keeps objects and blocks, and no device holds its pages fast.
 static result<void> check_shared(const options& o) {
   constexpr std::uint64_t least = 4 * MiB;
   const auto& c = o.cluster;

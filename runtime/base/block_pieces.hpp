@@ -27,12 +27,12 @@ struct block_pieces {
       : bytes(bytes_of_piece), count(pieces), beside(blocks) {}
 
   constexpr std::size_t block_bytes() const noexcept { return bytes * count; }
-  /// From a piece of a block to its next.
+  /// Bytes from a piece of a block to its next.
   constexpr std::size_t stride() const noexcept { return bytes * beside; }
   constexpr std::size_t group_bytes() const noexcept {
     return (stride() * count + alignment - 1) / alignment * alignment;
   }
-  /// Of the first piece of block `index`, from the begin of the memory.
+  /// Offset of the first piece of block `index` in the memory.
   constexpr std::size_t offset(std::uint32_t index) const noexcept {
     return index / beside * group_bytes() + index % beside * bytes;
   }

@@ -13,10 +13,10 @@ enum class request_issuer : std::uint8_t {
   pool_keeper = 1,  ///< for copies that it makes
 };
 
-/// An id has 57 bits at most: seven are left for which try at the request this is.
+/// An id has 57 bits at most: seven bits are left for the number of a try.
 inline constexpr unsigned attempt_bits = 7;
 
-/// Of which request an id is that names one try at it (`attempt_id::owner`).
+/// The request of a try, from the id that names the try (`attempt_id::owner`).
 constexpr request_id request_of_try(request_id one_try) noexcept {
   return request_id{one_try.value >> attempt_bits};
 }

@@ -56,8 +56,8 @@ void admission_judge::placed(const placement_candidate& c) {
   if (is_urgent(c.request)) urgent_work_.add(to_seconds(c.prefill.cost), c.now);
 }
 
-/// Since arrival. Urgent requests wait for each other only; the others' queue drains as fast as urgent ones
-/// that are still to come, and will go first, leave time for.
+/// TTFT since arrival. Urgent requests wait for each other only; the queue of the others drains in the time
+/// that later urgent ones, which go first, will leave.
 duration admission_judge::predicted_ttft(const placement_candidate& c) const {
   const auto& request = c.request;
   const auto& p = c.prefill;

@@ -33,7 +33,7 @@ class autoscaler {
 
   /// @param load     of an instance, mean over all that run; 1 is full, and waiting requests count beyond
   /// that.
-  /// @param coming   that were asked for and do not run yet.
+  /// @param coming   instances asked for that do not run yet.
   /// @returns how many there should be, in [least, most].
   std::uint32_t wanted(double load, std::uint32_t running, std::uint32_t coming, time_point now) {
     const auto there = running + coming;

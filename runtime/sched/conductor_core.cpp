@@ -331,8 +331,8 @@ conductor_core::pair_choice conductor_core::choose_coupled(const schedule_reques
   return {p, decode.choice(decode_beside(p.slot), request.prompt_tokens)};
 }
 
-/// Where all three of gateway, prefill and decode reach each other. Links are seldom broken: this one takes
-/// the time to look.
+/// Chooses instances such that gateway, prefill and decode reach each other. It may look at all, as links are
+/// seldom broken.
 conductor_core::pair_choice conductor_core::choose_linked(const schedule_request& request, time_point now) {
   const auto& prefill = cluster_.prefill();
   const auto& decode = cluster_.decode();

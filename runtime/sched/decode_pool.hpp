@@ -59,7 +59,7 @@ class decode_pool {
   /// Mean predicted step of the pool if `requests` with `context_tokens` in all were spread evenly over it.
   duration mean_step(std::uint64_t requests, std::uint64_t context_tokens) const;
 
-  /// Tokens of its memory that all requests charged to it will take, ones in prefill included.
+  /// Tokens of its memory that all requests charged to it will take, also the ones in prefill.
   std::uint64_t reserved(instance_slot slot) const noexcept {
     return all_[slot].reserved + all_[slot].occupied;
   }

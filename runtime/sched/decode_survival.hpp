@@ -78,7 +78,7 @@ class decode_survival {
   /// @param span  taken as every request's decode time until enough have ended.
   explicit decode_survival(duration span) : span_(span) {}
 
-  /// A request as it counts.
+  /// A request as predictions count it.
   struct decoding {
     std::uint64_t context_tokens = 0;
     std::uint64_t memory_tokens = 0;  ///< that its decode instance keeps for it

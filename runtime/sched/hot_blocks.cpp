@@ -53,7 +53,7 @@ void hot_blocks::used(std::span<const block_key> keys, time_point now) {
   if (blocks_.size() > options_.most_tracked) forget_the_coldest(now);
 }
 
-/// Half of them, so that it is done seldom.
+/// Forgets half of the blocks, so that it is done seldom.
 void hot_blocks::forget_the_coldest(time_point now) {
   std::vector<double> heats;
   heats.reserve(blocks_.size());
@@ -97,7 +97,7 @@ std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) {
     hot.push_back({key, known->parent, known->depth});
     return false;
   });
-  // The order is that of the keys where depths are equal, so that every run decides alike.
+  // Blocks of equal depth are in the order of their keys, so that every run decides alike.
   std::ranges::sort(hot, [](const block_name& a, const block_name& b) {
     return a.depth != b.depth ? a.depth < b.depth
                               : std::pair{a.key.high, a.key.low} < std::pair{b.key.high, b.key.low};
@@ -163,7 +163,7 @@ void hot_blocks::copy(const chain& c, std::span<const hot_node> nodes, const hol
   out.push_back(std::move(order));
 }
 
-/// Evicted, or never come.
+/// Forgets copies that were evicted or never came.
 void hot_blocks::forget_what_is_gone(const holds_fn& holds, time_point now) {
   for (auto& [node, made] : copies_) {
     std::erase_if(made, [&, at = node](const auto& copy) {

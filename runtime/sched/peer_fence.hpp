@@ -61,9 +61,10 @@ class peer_fence {
   void up(node_id peer);
   /// The peer cannot be reached. Transfers that it still has under way must not land among later ones.
   void down(node_id peer);
-  /// No byte may land that it was let write when it had been shut out `then` times. It stays out until it is
-  /// `up` anew.
-  /// @param now  how often it has been: where that is more often, that will do. @param ticket  for `fenced`.
+  /// Bytes that the peer was let write after `then` shut-outs must not land. It stays out until it is `up`
+  /// anew.
+  /// @param now  its shut-outs so far: more than `then` keep such bytes out already. @param ticket  for
+  /// `fenced`.
   void fence(node_id peer, std::uint64_t then, std::uint64_t now, std::uint64_t ticket);
   /// @param shut  none of its bytes can land any more; false: it maps our memory, and neither stopped nor
   /// died.

@@ -30,7 +30,7 @@ class prefill_pool {
   /// A request of predicted `cost` was placed here. @param urgent  of high priority: it goes before the
   /// others.
   void charge(instance_slot slot, duration cost, time_point now, bool urgent = false);
-  /// One of the charged requests is computed: the others start now.
+  /// One of the charged requests is computed: work on the others starts now.
   void completed(instance_slot slot, duration cost, time_point now, bool urgent = false);
   /// One of the charged requests will not be computed.
   void withdrawn(instance_slot slot, duration cost, time_point now, bool urgent = false);

@@ -34,7 +34,7 @@ class price_book {
   /// @param memory  over how long demand is averaged.
   explicit price_book(double free, duration memory) noexcept : free_(free), asked_(memory) {}
 
-  /// A request of this cost asked; any unit, always the same.
+  /// A request of this cost asked for a place; any unit, always the same.
   void observe(double cost, time_point now) noexcept {
     if (!(cost > 0)) return;
     asked_.add(cost, now);

@@ -4,7 +4,7 @@
 // outcome.
 //
 // Whole numbers are varints; times and request ids differences to the latest; ids of nodes and workers
-// numbers in a table of seen ones; keys as in key_codec.hpp.
+// numbers in a table of the ids so far; keys as in key_codec.hpp.
 
 #include <bit>
 #include <chrono>

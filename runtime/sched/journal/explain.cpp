@@ -121,7 +121,7 @@ std::string to_text(const explanation& why, const tl::expected<placement, reject
                   milliseconds_of(p.ttft()), p.local_blocks, p.fetched_blocks);
     out += p.source ? " from node " + to_string(p.source) + "\n" : "\n";
   }
-  // Of KV from where the prompt is computed; nothing was placed: from where it would be the soonest.
+  // Hand-overs are from the prefill instance chosen, or, if nothing was placed, from the cheapest one.
   const auto chosen =
       answer ? std::ranges::find(why.prefill, answer->prefill, &prefill_candidate::id) : why.prefill.begin();
   const bool known = chosen != why.prefill.end();

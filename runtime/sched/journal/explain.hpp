@@ -27,7 +27,7 @@ struct prefill_candidate {
 struct decode_candidate {
   worker_id id;
   node_id node;
-  duration cost{};  ///< the lowest wins: the step, longer where the batch or the memory is full
+  duration cost{};  ///< the predicted step, longer where the batch or the memory is full
   std::uint32_t charged = 0;
 };
 

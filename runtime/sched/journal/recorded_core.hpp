@@ -85,7 +85,7 @@ class recorded_core final : public conductor_core {
   journal::recorder& to_;
 };
 
-/// The same of the queue before it.
+/// The same for the queue before the core.
 /// @thread  Owned by the conductor; not synchronised.
 class recorded_queue final : public admission_queue {
  public:
@@ -97,7 +97,7 @@ class recorded_queue final : public admission_queue {
     tell(run(journal::submit{request, now}), out);
   }
   void advance(time_point now, std::vector<decision>& out) override { tell(run(journal::advance{now}), out); }
-  /// Gateways tell of every end, and few requests wait then: nothing is written of the others.
+  /// Gateways tell of every end, but few requests still wait then: no other end is written down.
   bool withdraw(request_id id) override { return waits(id) && run(journal::withdraw{id}); }
 
  private:

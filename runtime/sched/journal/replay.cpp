@@ -59,7 +59,7 @@ class watched_core final : public conductor_core {
   replay_watcher* watcher_;
 };
 
-/// Core and queue as the journal's were. An overload for each input that the watcher is to know of.
+/// Core and queue with the journal's options. `play` is overloaded for inputs that the watcher hears of.
 class stage {
  public:
   stage(const reader::options& options, replay_watcher* watcher)

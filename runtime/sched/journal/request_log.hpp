@@ -25,8 +25,8 @@ class request_log final : public replay_watcher {
   void decided(const decision& d, time_point now) override;
   void ended(request_id id, request_end how) override;
 
-  /// A line for each, in the order in which they asked: number, id, decision, how long it waited for that,
-  /// and its end where that was none of an answer.
+  /// A line for each request, in the order in which they asked: number, id, decision, the wait for it, and
+  /// the end unless that is an answer's.
   std::vector<std::string> lines() const;
   /// Why the request that was to be explained waited, and why it went where it did or was refused; empty:
   /// there is no such request.
@@ -38,10 +38,10 @@ class request_log final : public replay_watcher {
     request_id id;
     time_point asked, decided;
     std::string decision;  ///< empty: it waits
-    bool refused = false;  ///< gateways tell of its end, too, which says nothing more
+    bool refused = false;  ///< its end, which gateways tell, too, adds nothing
     std::string end;
   };
-  /// Of the request that is to be explained.
+  /// About the request that is to be explained.
   struct reasons {
     std::size_t entry = 0;
     std::string wait;
