@@ -17,7 +17,7 @@ import sys
 ROOMS = ("actors", "config", "gpu", "runtime", "storage", "transport")
 LEANS = re.compile(r"\b(?:who|whom|whose|what|those|somebody|nobody|anybody)\b", re.IGNORECASE)
 WHOLE_LINE, AT_END = re.compile(r"\s*//[/!]?<? ?(.*)"), re.compile(r"[;{},()]\s*///?<? (.*)")
-MOST, LONG = 30, 30
+MOST, LONG = 10, 30
 
 
 def blocks(text):
