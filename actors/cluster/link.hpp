@@ -14,9 +14,9 @@
 #include <set>
 #include <string>
 
-#include "transport/net/secret.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
+#include "transport/net/secret.hpp"
 
 namespace mooncaf {
 

@@ -15,22 +15,17 @@ namespace mooncaf::cuda {
 
 namespace {
 
-#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                  \
-  X(cuInit)                                                                                          \
-  X(cuGetErrorName)                                                                                  \
-  X(cuGetErrorString)                                                                                \
-  X(cuDeviceGetCount)                                                                                \
-  X(cuDeviceGet)                                                                                     \
-  X(cuDeviceGetName)                                                                                 \
-  X(cuDeviceGetAttribute)                                                                            \
-  X(cuDeviceTotalMem)                                                                                \
-  X(cuDevicePrimaryCtxRetain)                                                                        \
-  X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) \
-      X(cuModuleUnload) X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync)       \
-          X(cuMemcpyDtoHAsync) X(cuMemcpy2DAsync) X(cuMemHostRegister) X(cuMemHostUnregister)        \
-              X(cuMemHostGetDevicePointer) X(cuStreamCreateWithPriority) X(cuStreamDestroy)          \
-                  X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy)     \
-                      X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
+// clang-format off
+#define MOONCAF_DRIVER_FUNCTIONS(X) \
+  X(cuInit) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) \
+  X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) \
+  X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload) \
+  X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) \
+  X(cuMemcpy2DAsync) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) \
+  X(cuLaunchKernel)
+// clang-format on
 
 /// Without these there are no graphs.
 #define MOONCAF_GRAPH_FUNCTIONS(X) \

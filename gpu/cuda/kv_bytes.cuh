@@ -85,8 +85,7 @@ struct words_in_pieces {
   MOONCAF_DEVICE std::uint64_t take(unsigned first, unsigned ahead, bool store) const {
     const unsigned word = first + ahead;
     const unsigned piece = divided(word, where.piece);
-    return all.carried(
-        word, std::size_t{piece} * where.stride + (word - piece * where.piece.divisor), store);
+    return all.carried(word, std::size_t{piece} * where.stride + (word - piece * where.piece.divisor), store);
   }
 };
 /// … token by token.

@@ -89,7 +89,8 @@ void add_member(json& out, const member_status& m, const names& names) {
                           {"silent_s", to_seconds(duration{m.silent_ns})},
                           {"requests", r.requests_live}});
   add_instances(out, m, names);
-  if (r.has_shard) out["shards"].push_back(with_fields({{"node", m.name}, {"indexed", m.indexed_blocks}}, r.shard));
+  if (r.has_shard)
+    out["shards"].push_back(with_fields({{"node", m.name}, {"indexed", m.indexed_blocks}}, r.shard));
   if (r.device.blocks > 0) out["devices"].push_back(with_fields({{"node", m.name}}, r.device));
   for (const auto& p : r.moved.paths)
     out["paths"].push_back(with_fields({{"node", m.name}, {"peer", names.of(p.peer, to_string(p.peer))}}, p));
@@ -118,16 +119,11 @@ std::uint64_t requests_live(const cluster_status& cluster) {
 }
 
 json recent_of(const recent_request& r, const names& names) {
-  return {{"request", to_string(r.id)},
-          {"prefill", names.of(r.prefill)},
-          {"decode", names.of(r.decode)},
-          {"prompt_tokens", r.prompt_tokens},
-          {"cached_tokens", r.cached_tokens},
-          {"output_tokens", r.output_tokens},
-          {"source", names.of(r.source, "")},
-          {"predicted_ttft_ms", in_ms(r.predicted_ttft_ns)},
-          {"ttft_ms", in_ms(r.ttft_ns)},
-          {"prefill_ms", in_ms(r.compute_ns)}};
+  return {{"request", to_string(r.id)},       {"prefill", names.of(r.prefill)},
+          {"decode", names.of(r.decode)},     {"prompt_tokens", r.prompt_tokens},
+          {"cached_tokens", r.cached_tokens}, {"output_tokens", r.output_tokens},
+          {"source", names.of(r.source, "")}, {"predicted_ttft_ms", in_ms(r.predicted_ttft_ns)},
+          {"ttft_ms", in_ms(r.ttft_ns)},      {"prefill_ms", in_ms(r.compute_ns)}};
 }
 
 }  // namespace
@@ -140,7 +136,8 @@ result<std::string> cluster_json(const cluster_status& cluster) {
   out["index"] = with_fields({}, cluster.index);
   out["counters"] = with_fields({}, cluster.counters);
   out["queue"] = with_fields({}, cluster.queue);
-  for (const auto* list : {"instances", "shards", "devices", "paths", "rails", "nodes"}) out[list] = json::array();
+  for (const auto* list : {"instances", "shards", "devices", "paths", "rails", "nodes"})
+    out[list] = json::array();
   for (const auto& m : cluster.members) add_member(out, m, names);
   out["requests_live"] = requests_live(cluster);
   out["requests"] = requests_of(cluster);
@@ -181,9 +178,12 @@ result<std::string> integrity_of(const cluster_status& cluster) {
     sum.owners += s.owners;
     sum.consistent = sum.consistent && s.consistent;
   }
-  json out = {{"requests", requests_live(cluster)},    {"charges", cluster.counters.charged_requests},
-              {"reserved", sum.slots_reserved},        {"pinned", sum.slots_pinned},
-              {"private", sum.slots_private},          {"quarantined", sum.slots_quarantined},
+  json out = {{"requests", requests_live(cluster)},
+              {"charges", cluster.counters.charged_requests},
+              {"reserved", sum.slots_reserved},
+              {"pinned", sum.slots_pinned},
+              {"private", sum.slots_private},
+              {"quarantined", sum.slots_quarantined},
               {"owners", sum.owners}};
   const bool idle = sum.consistent && std::ranges::all_of(out, [](const json& held) { return held == 0; });
   out["consistent"] = sum.consistent;

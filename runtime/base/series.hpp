@@ -50,6 +50,7 @@ struct series_info {
   bool from_start = true;               ///< without labels: shown before it has a value
 };
 
+// clang-format off
 /// In the order of `series`. Dashboards and routers know the names of vLLM.
 inline constexpr std::array series_table{
     series_info{series::ttft, series_kind::histogram, "vllm:time_to_first_token_seconds", "Arrival to first token."},
@@ -106,6 +107,7 @@ inline constexpr std::array series_table{
     series_info{series::rail_latency, series_kind::gauge, "mooncaf_rdma_rail_latency_seconds",
                 "Mean time of a slice, posted to completed.", {"rail"}},
 };
+// clang-format on
 
 constexpr const series_info& info_of(series s) { return series_table[static_cast<std::size_t>(s)]; }
 

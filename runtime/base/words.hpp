@@ -20,7 +20,9 @@ using words = std::array<std::pair<E, std::string_view>, N>;
 
 /// An enumeration that has such a table.
 template <class E>
-concept worded = std::is_enum_v<E> && requires(E e) { words_of(e); };
+concept worded = std::is_enum_v<E> && requires(E e) {
+  words_of(e);
+};
 
 template <worded E>
 constexpr std::string_view to_string(E value) noexcept {

@@ -28,11 +28,11 @@ member_status introduction_of(const member_card& node) {
 }  // namespace
 
 cluster_core::cluster_core(const conductor_options& core, admission_queue_options queue,
-                               journal::sink journal)
+                           journal::sink journal)
     : scheduler_(journal_, core),
       queue_(journal_, scheduler_, queue),
       questions_(scheduler_, queue_,
-            [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }) {
+                 [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }) {
   if (journal) journal_.begin(scheduler_.options(), queue, std::move(journal));
 }
 

@@ -42,8 +42,7 @@ std::vector<std::size_t> in_chains(std::span<const block_name> blocks) {
   return order;
 }
 
-std::vector<pool_write> plan_pool_writes(std::span<const block_name> blocks,
-                                         std::span<const node_id> pool,
+std::vector<pool_write> plan_pool_writes(std::span<const block_name> blocks, std::span<const node_id> pool,
                                          const std::function<bool(node_id, const block_key&)>& holds) {
   std::vector<pool_write> plan;
   if (pool.empty()) return plan;

@@ -27,8 +27,7 @@ std::vector<std::size_t> in_chains(std::span<const block_name> blocks);
 /// goes moves only its share). Blocks that their node has already are left out.
 /// @param pool   candidates; none: nothing is written.
 /// @param holds  whether a pool node is known to hold a block.
-std::vector<pool_write> plan_pool_writes(std::span<const block_name> blocks,
-                                         std::span<const node_id> pool,
+std::vector<pool_write> plan_pool_writes(std::span<const block_name> blocks, std::span<const node_id> pool,
                                          const std::function<bool(node_id, const block_key&)>& holds);
 
 }  // namespace mooncaf

@@ -51,8 +51,8 @@ result<void> arrivals::read_ahead() {
   if (!more) return fail(more.error());
   if (!more_) return {};
   take_keys();
-  const auto at = from_sec(with_bursts(w_.options.disturbances,
-                                       static_cast<double>(upcoming_.timestamp_ms) * 1e-3 / w_.options.speed));
+  const auto at = from_sec(with_bursts(
+      w_.options.disturbances, static_cast<double>(upcoming_.timestamp_ms) * 1e-3 / w_.options.speed));
   w_.time.add(std::max(at, w_.time.now()), event_kind::arrival, 0);
   return {};
 }

@@ -70,7 +70,9 @@ class cluster_layout {
     return static_cast<std::uint32_t>(w.value - 1 - prefill_);
   }
   static node_id node_of(std::uint32_t machine) noexcept { return node_id{machine + 1}; }
-  static std::uint32_t machine_of(node_id node) noexcept { return static_cast<std::uint32_t>(node.value - 1); }
+  static std::uint32_t machine_of(node_id node) noexcept {
+    return static_cast<std::uint32_t>(node.value - 1);
+  }
 
  private:
   bool coupled_;

@@ -5,8 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "runtime/sim/json_object.hpp"
 #include "runtime/pages/pages.hpp"
+#include "runtime/sim/json_object.hpp"
 #include "runtime/sim/page.hpp"
 
 namespace mooncaf::sim {

@@ -169,8 +169,7 @@ machine_leaves fleet::let_go(std::uint32_t machine) {
 void fleet::changed(std::uint32_t machine, change_kind what) {
   auto& out = w_.out;
   const auto& layout = w_.layout;
-  out.changes.push_back(
-      {to_sec(w_.time.now()), layout.role_of(machine), layout.instance_of(machine), what});
+  out.changes.push_back({to_sec(w_.time.now()), layout.role_of(machine), layout.instance_of(machine), what});
   const auto there = [&](worker_role role) {
     return layout.count_of(role) - count(role, machine_state::off);
   };

@@ -50,12 +50,10 @@ void sampler::look_at_prompts(timeline_row& row) {
 }
 
 void sampler::look_at_decoding(timeline_row& row) {
-  const auto look = [&](std::size_t running, std::uint64_t context, const cost_model& costs,
-                        double serving) {
+  const auto look = [&](std::size_t running, std::uint64_t context, const cost_model& costs, double serving) {
     row.decode_running += static_cast<double>(running);
     add_occupancy(row, running, context, serving);
-    if (running > 0)
-      row.decode_load += costs.decode_step(running, context) / w_.options.tbt_slo_s / serving;
+    if (running > 0) row.decode_load += costs.decode_step(running, context) / w_.options.tbt_slo_s / serving;
   };
   for (std::uint32_t i = 0; i < c_.coupled.size(); ++i)
     look(c_.coupled.running(i), c_.coupled.context_tokens(i), w_.prefill_costs,
@@ -85,8 +83,7 @@ void sampler::count_machines(timeline_row& row) const {
   }
 }
 
-void sampler::add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context,
-                            double instances) {
+void sampler::add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context, double instances) {
   const auto& machine = w_.options.decode_profile();
   const double memory = static_cast<double>(context) / static_cast<double>(machine.device_kv_tokens);
   row.decode_batch += static_cast<double>(running) / machine.max_batch / instances;
@@ -124,9 +121,8 @@ void sampler::sum_up() {
 void sampler::sum_up_devices() {
   auto& sum = w_.out.device;
   for (std::uint32_t m = 0; m < w_.layout.machines(); ++m) {
-    const auto& tier = w_.layout.role_of(m) == worker_role::decode
-                           ? c_.decodes.tier(w_.layout.instance_of(m))
-                           : c_.tier(m);
+    const auto& tier =
+        w_.layout.role_of(m) == worker_role::decode ? c_.decodes.tier(w_.layout.instance_of(m)) : c_.tier(m);
     if (!tier) continue;
     const auto s = tier->stats();
     sum.blocks += s.blocks, sum.blocks_used += s.blocks_used;

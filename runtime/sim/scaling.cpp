@@ -55,9 +55,10 @@ pool_load scaling::prefill_load() {
     if (!c_.machines.is(i, machine_state::live)) continue;
     ++out.running;
     const double prompts = worked + w_.conductor.load_of(layout.prefill_id(i), w_.time.clock());
-    out.load += layout.coupled() ? std::max(prompts, decode_occupancy(c_.coupled.running(i), 0,
-                                                                      c_.coupled.context_tokens(i)))
-                                 : prompts;
+    out.load +=
+        layout.coupled()
+            ? std::max(prompts, decode_occupancy(c_.coupled.running(i), 0, c_.coupled.context_tokens(i)))
+            : prompts;
   }
   out.load /= std::max(out.running, 1u);
   return out;

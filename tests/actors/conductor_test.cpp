@@ -343,20 +343,48 @@ node_report report_of(const node_info& from, std::uint64_t n) {
   node_report out;
   out.node = from.id;
   for (const auto& w : from.workers)
-    out.workers.push_back({w.id, static_cast<std::uint32_t>(n += 1), static_cast<std::uint32_t>(n += 1), n += 1,
-                           n += 1, n += 1, static_cast<std::int64_t>(n += 1) * 1234567,
-                           static_cast<std::uint32_t>(n += 1), n += 1, {}});
+    out.workers.push_back({w.id,
+                           static_cast<std::uint32_t>(n += 1),
+                           static_cast<std::uint32_t>(n += 1),
+                           n += 1,
+                           n += 1,
+                           n += 1,
+                           static_cast<std::int64_t>(n += 1) * 1234567,
+                           static_cast<std::uint32_t>(n += 1),
+                           n += 1,
+                           {}});
   out.has_shard = true;
   auto& s = out.shard;
-  for (auto* field :
-       {&s.slots_total, &s.slots_free, &s.slots_reserved, &s.slots_committed, &s.slots_pinned, &s.slots_private,
-        &s.slots_quarantined, &s.slots_withheld, &s.ssd_blocks, &s.ssd_bytes, &s.ssd_capacity_bytes,
-        &s.ssd_written_bytes, &s.ssd_read_bytes, &s.ssd_copies, &s.ssd_evictions, &s.ssd_copies_dropped,
-        &s.ssd_last_copies_kept, &s.owners, &s.evictions, &s.evictions_lost, &s.hits_device, &s.hits_dram,
-        &s.hits_ssd, &s.hits_remote, &s.misses, &s.ssd_read_bytes_per_s})
+  for (auto* field : {&s.slots_total,
+                      &s.slots_free,
+                      &s.slots_reserved,
+                      &s.slots_committed,
+                      &s.slots_pinned,
+                      &s.slots_private,
+                      &s.slots_quarantined,
+                      &s.slots_withheld,
+                      &s.ssd_blocks,
+                      &s.ssd_bytes,
+                      &s.ssd_capacity_bytes,
+                      &s.ssd_written_bytes,
+                      &s.ssd_read_bytes,
+                      &s.ssd_copies,
+                      &s.ssd_evictions,
+                      &s.ssd_copies_dropped,
+                      &s.ssd_last_copies_kept,
+                      &s.owners,
+                      &s.evictions,
+                      &s.evictions_lost,
+                      &s.hits_device,
+                      &s.hits_dram,
+                      &s.hits_ssd,
+                      &s.hits_remote,
+                      &s.misses,
+                      &s.ssd_read_bytes_per_s})
     *field = n += 1;
   out.device = {n + 90, n + 91, n + 92, n + 93, n + 94, n + 95, n + 96, n + 97, n + 98, "no NIC \"there\""};
-  path_status path{node_id{200}, "tcp", n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, 1234567, n + 8, 765432, true};
+  path_status path{node_id{200}, "tcp", n + 1,   n + 2, n + 3,  n + 4, n + 5,
+                   n + 6,        n + 7, 1234567, n + 8, 765432, true};
   out.moved.paths = {path, path};
   out.moved.paths[1].peer = node_id{999};  // nobody knows it
   out.moved.rails = {{"mlx5_0/1", "fe80::1", true, n + 11, n + 12, n + 13, n + 14, 54321, "broken \xC3\xA4"}};
@@ -366,7 +394,8 @@ node_report report_of(const node_info& from, std::uint64_t n) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(conductor_world, "what is told of the cluster has the names and numbers that scripts read") {
+TEST_CASE_FIXTURE(conductor_world,
+                  "what is told of the cluster has the names and numbers that scripts read") {
   const auto a = make(100), b = make(200), pool = [&] {
     auto n = make(300);
     n.workers.clear();
@@ -389,6 +418,7 @@ TEST_CASE_FIXTURE(conductor_world, "what is told of the cluster has the names an
   tell(request_stage::first_token, 1);
   tell(request_stage::finished, 2);
   const auto cluster = ask<cluster_status>(under_test, status_atom_v).value();
-  testing::check_golden("status/cluster.json", cluster_json(cluster).value() + "\n" + integrity_of(cluster).value() + "\n" +
+  testing::check_golden("status/cluster.json", cluster_json(cluster).value() + "\n" +
+                                                   integrity_of(cluster).value() + "\n" +
                                                    health_of(cluster).value() + "\n");
 }

@@ -337,7 +337,8 @@ constexpr const char* speed_head =
 
 void speed() {
   std::printf("%s", speed_head);
-  for (int i = 0; i < 3; ++i) speed_row("conversation trace x 10, 8P + 8D", paper_cluster(), *replay_of(trace, 10));
+  for (int i = 0; i < 3; ++i)
+    speed_row("conversation trace x 10, 8P + 8D", paper_cluster(), *replay_of(trace, 10));
 }
 
 void scale() {

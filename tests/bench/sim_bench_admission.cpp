@@ -74,7 +74,8 @@ void overload() {
   overload_of("Conversation trace, 12P + 2D, TBT 60 ms (decode-bound)", bound, trace);
   overload_of("Generated chat, 8P + 8D", paper_cluster(), made(kind(workload_kind::chat, 8000, 12'000)));
   overload_of("Generated agent, 8P + 8D", paper_cluster(), made(kind(workload_kind::agent, 20'000)));
-  overload_of("Generated long documents, 8P + 8D", paper_cluster(), made(kind(workload_kind::long_doc, 4000)));
+  overload_of("Generated long documents, 8P + 8D", paper_cluster(),
+              made(kind(workload_kind::long_doc, 4000)));
 }
 
 void oscillation() {

@@ -84,9 +84,9 @@ int main(int argc, char** argv) {
   }
   // Of the processor, so that a busy machine changes nothing.
   const auto took = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
-  std::cout << "RUNS: " << seeds.size() << " schedules, faults " << sum.faults << ", requests " << sum.requests
-            << " (finished " << sum.finished << ", failed " << sum.failed << ", left " << sum.left
-            << ", lost with their gateway " << sum.lost_with_gateway << "), attempts that failed "
+  std::cout << "RUNS: " << seeds.size() << " schedules, faults " << sum.faults << ", requests "
+            << sum.requests << " (finished " << sum.finished << ", failed " << sum.failed << ", left "
+            << sum.left << ", lost with their gateway " << sum.lost_with_gateway << "), attempts that failed "
             << sum.attempts_failed << ", tokens " << sum.tokens << '\n'
             << "blocks written to SSDs " << sum.written << ", read back " << sum.read_back
             << ", copied ahead of need " << sum.copied << "; pieces fetched " << sum.fetched

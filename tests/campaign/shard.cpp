@@ -218,8 +218,7 @@ void shard::reserve(std::uint64_t owner, std::uint32_t count,
 void shard::commit(std::uint64_t owner, std::vector<commit_item> items) {
   soon([this, owner, items = std::move(items)] {
     for (const auto& item : items) {
-      static_cast<void>(
-          store_.commit(owner_id{owner}, item.slot, item.name, item.checksum));
+      static_cast<void>(store_.commit(owner_id{owner}, item.slot, item.name, item.checksum));
     }
     pump();
   });

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/block_name.hpp"
 #include "runtime/base/hash.hpp"
 #include "storage/arena.hpp"
 #include "storage/block_allocator.hpp"
-#include "runtime/base/block_name.hpp"
 
 namespace mooncaf::test {
 

@@ -24,8 +24,7 @@ stored_object* object_reading::visible(std::string_view key, time_point now) {
       life_.erase(*o, object_life::protected_until(*o), now);
       return nullptr;
     }
-    if (!o->group.any() || !rooms_.follow_group(*o, now))
-      return o;
+    if (!o->group.any() || !rooms_.follow_group(*o, now)) return o;
     // Following its group may have removed the object, so it is looked up again.
   }
 }

@@ -19,10 +19,9 @@ TEST_CASE(
   std::ofstream(file) << "[red]\ntoken = \"0123456789abcdef0123456789abcdef0123456789ab\"\n";
   REQUIRE(::chmod(file.c_str(), 0600) == 0);
   const std::map<std::string, std::string> given{
-      {"lease", "3s"},           {"recovery", "2s"},       {"eviction", "cost_aware"},
-      {"high-watermark", "0.8"}, {"low-watermark", "0.6"}, {"hot-reads", "7.5"},
-      {"hot-replicas", "3"},     {"tenants-file", file},   {"state", "/somewhere"},
-      {"shards", "3"}};
+      {"lease", "3s"},          {"recovery", "2s"},   {"eviction", "cost_aware"}, {"high-watermark", "0.8"},
+      {"low-watermark", "0.6"}, {"hot-reads", "7.5"}, {"hot-replicas", "3"},      {"tenants-file", file},
+      {"state", "/somewhere"},  {"shards", "3"}};
   std::vector<std::string> line{"--role", "conductor"};
   for (const auto& [name, value] : given) line.insert(line.end(), {"--store-" + name, value});
   const auto parsed = parse_options(line, {}, "none");

@@ -17,7 +17,8 @@ constexpr std::uint64_t reader = 21, writer = 22;
 
 /// A shard whose disk works when the test says so, and whose device has what the test says.
 struct shard_world {
-  explicit shard_world(write_policy write = write_policy::write_through, bool ssd = true, std::size_t slots = 8)
+  explicit shard_world(write_policy write = write_policy::write_through, bool ssd = true,
+                       std::size_t slots = 8)
       : memory(pool::make(slots, {block_bytes})), core(store_of(write, ssd), options(ssd)) {}
 
   tiered_store store_of(write_policy write, bool ssd) {
@@ -37,10 +38,11 @@ struct shard_world {
   }
 
   void act() {
-    for (auto& action : core.take_actions())
-      std::visit([this](auto& what) { carry_out(what); }, action);
+    for (auto& action : core.take_actions()) std::visit([this](auto& what) { carry_out(what); }, action);
   }
-  void carry_out(shard_action::answer& what) { REQUIRE(answers.emplace(what.asked, std::move(what.what)).second); }
+  void carry_out(shard_action::answer& what) {
+    REQUIRE(answers.emplace(what.asked, std::move(what.what)).second);
+  }
   void carry_out(shard_action::run_jobs& what) {
     REQUIRE(jobs.empty());
     jobs = std::move(what.jobs);
@@ -73,8 +75,7 @@ struct shard_world {
     for (std::size_t i = 0; i < names.size(); ++i) {
       const auto slot = core.store().slot((*slots)[i]);
       fill({slot.address, block_bytes}, names[i].key);
-      items.push_back({slot.index, names[i],
-                       checksum64({slot.address, block_bytes})});
+      items.push_back({slot.index, names[i], checksum64({slot.address, block_bytes})});
     }
     core.commit(owner, items, now);
     core.release(owner);
@@ -199,7 +200,8 @@ TEST_CASE_FIXTURE(shard_world, "the end of an owner answers all that it waits fo
   CHECK(core.status(now).slots_pinned == 0);
 }
 
-TEST_CASE_FIXTURE(shard_world, "an owner that is not renewed ends with its lease, and so does what it waits for") {
+TEST_CASE_FIXTURE(shard_world,
+                  "an owner that is not renewed ends with its lease, and so does what it waits for") {
   REQUIRE(core.reserve(writer, 2, now));
   REQUIRE(core.reserve(reader, 3, now));
   on_device = 1;
@@ -269,7 +271,8 @@ TEST_CASE("a snapshot of many blocks goes in messages of a bounded size") {
   CHECK(w.told[2].first_seq == w.told[0].first_seq);
 }
 
-TEST_CASE_FIXTURE(shard_world, "that the disk refuses writes is said once, and once that it takes them again") {
+TEST_CASE_FIXTURE(shard_world,
+                  "that the disk refuses writes is said once, and once that it takes them again") {
   disk.writes_fail = true;
   write(prompt({1, 2}));
   CHECK(run_disk());
@@ -306,7 +309,8 @@ TEST_CASE("a flush is answered with what it wrote, when nothing is under way any
   CHECK(without.answer<std::uint64_t>(1) == 0);
 }
 
-TEST_CASE_FIXTURE(shard_world, "what the blocks do without is told slot by slot, and comes back when it may") {
+TEST_CASE_FIXTURE(shard_world,
+                  "what the blocks do without is told slot by slot, and comes back when it may") {
   const auto less = core.withhold(3 * block_bytes);
   act();
   CHECK(less.withheld_bytes == 3 * block_bytes);

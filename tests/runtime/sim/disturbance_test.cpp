@@ -177,7 +177,8 @@ void check_idle(const outcome& out, worker_role role, std::uint32_t instance, do
   const auto column = instance + (role == worker_role::decode ? out.prefill_instances : 0);
   double before = 0;
   for (const auto& row : out.history.rows()) {
-    INFO("role ", static_cast<int>(role), " instance ", instance, " from ", from, " until ", until, " row ", before, "..", row.at);
+    INFO("role ", static_cast<int>(role), " instance ", instance, " from ", from, " until ", until, " row ",
+         before, "..", row.at);
     // A row is about the time since the one before; what happens at its very ends may be told in either.
     if (before > from && row.at < until) CHECK(row.busy[column] == 0);
     before = row.at;
