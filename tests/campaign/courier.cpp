@@ -18,7 +18,7 @@ fetch_options draw_options(dice& luck) {
   out.layout = {.n_layers = layers, .n_kv_heads = 1, .head_dim = 8, .block_tokens = block_tokens};
   if (luck.chance(30)) out.layout.pages = page_order::layer_first;
   out.pieces.run_blocks = 2;
-  out.full_speed = out.layout.layer_bytes();
+  out.pieces.full_speed = out.layout.layer_bytes();
   out.link = [layout = out.layout](node_id, std::uint64_t bytes, time_point) {
     return 100us * static_cast<int>(bytes / layout.block_bytes());
   };

@@ -29,8 +29,8 @@ constexpr kv_layout in_pieces{.n_layers = 8,
 fetch_options options(const kv_layout& of_blocks = layout) {
   fetch_options out;
   out.layout = of_blocks;
-  out.run_blocks = 4;
-  out.full_speed = 2 * of_blocks.layer_bytes();
+  out.pieces.run_blocks = 4;
+  out.pieces.full_speed = 2 * of_blocks.layer_bytes();
   out.link = [](node_id, std::uint64_t bytes, time_point) { return duration{bytes}; };
   return out;
 }
