@@ -13,6 +13,7 @@
 #include "storage/objects/directory/directory_shards.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/wire/directory_link.hpp"
+#include "storage/objects/wire/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 #include "transport/net/tls_stream.hpp"
