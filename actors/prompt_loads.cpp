@@ -12,10 +12,6 @@ prompt_loads::prompt_loads(context_ptr context, executor_actor thread)
   if (context_->device_blocks && thread_) queue_ = context_->hardware->make_copy_queue();
 }
 
-std::uint64_t prompt_loads::device_blocks() const {
-  return queue_ ? context_->device_blocks->stats().blocks : 0;
-}
-
 bool prompt_loads::make_room(const worker_request& request, std::uint32_t have_blocks) {
   const auto& job = request.job;
   const auto owner = job.id.owner();

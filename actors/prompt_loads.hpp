@@ -24,8 +24,6 @@ class prompt_loads {
   /// @param thread  invalid, or a device without memory of its own: there is nothing to do.
   prompt_loads(context_ptr context, executor_actor thread);
 
-  /// Blocks of the device that prompts may take; 0: none are brought there.
-  std::uint64_t device_blocks() const;
   /// Takes room for a prompt, and begins with the blocks of it that are in memory already.
   /// @returns false if the device has no room.
   bool make_room(const worker_request& request, std::uint32_t have_blocks);

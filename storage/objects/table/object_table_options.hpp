@@ -16,7 +16,7 @@
 namespace mooncaf {
 
 struct object_table_options {
-  duration lease = std::chrono::seconds(10);     ///< how long a look protects the objects found
+  duration lease = std::chrono::seconds(5);      ///< how long a look protects the objects found
   duration soft_pin = std::chrono::minutes(30);  ///< where a put does not say
   duration soft_pin_max = std::chrono::hours(24);
   /// How long the bytes of a writer that was lost stay unused: its last writes may still be on their way.

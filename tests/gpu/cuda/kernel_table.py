@@ -149,6 +149,10 @@ def roofline(kernels):
     for tokens in (1, 64):
         # The whole chain goes through a row 15 times, with one block of threads.
         rows.append(reach(kernels, "choose", tokens, 0, tokens * 15 * 4 * VOCAB, 8 * 32 * 4, tokens))
+    # Routers of 128 experts, in every layer: a lane waits for one weight at a time.
+    for tokens in (1, 512):
+        rows.append(reach(kernels, "product_wide", tokens, 2 * tokens * LAYERS * 128 * DIM, LAYERS * 4 * DIM * (128 + tokens), 32 * 4,
+                          tokens * 128 / 4))
     # KV blocks of 32 tokens that a chunk of 512 fills: each lane has its words of four chunks under way.
     rows.append(reach(kernels, "checksum", 512, 0, 512 * kv / context, 4 * 4 * 8 * 32, 512 / 32))
     # The rows of a step of 64 sequences: a thread has four times 16 bytes under way over the link, in either direction.

@@ -438,8 +438,8 @@ TEST_CASE("a form that is wrong, or the second of two, is refused by its field")
   const std::pair<std::string, std::string> bad[] = {
       {R"("response_format":{"type":"xml"})", "response_format: type must be"},
       {R"("response_format":{"type":"json_schema"})", "response_format: json_schema.schema is required"},
-      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"not":{}}}})",
-       "response_format: at #: 'not' is not supported"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"$dynamicRef":"#a"}}})",
+       "response_format: at #: '$dynamicRef' is not supported"},
       {R"("guided_json":7)", "guided_json: must be a JSON schema"},
       {R"("guided_json":"{")", "guided_json: is not JSON"},
       {R"x("guided_regex":"(?=a)")x", "guided_regex: at byte 2: lookaround"},

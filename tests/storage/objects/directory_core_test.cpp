@@ -119,6 +119,7 @@ TEST_CASE("a holder that is woken on purpose is for what somebody waits for alon
 TEST_CASE(
     "a holder hears at once of room that it is to let a tenant write to, and takes its time for others'") {
   object_table_options options;
+  options.lease = std::chrono::seconds(10);
   options.tenants.emplace_back("red", tenant_limit{});
   directory_core core{options};
   const auto holder = greeted(core);

@@ -33,6 +33,7 @@ struct store {
   }
   static object_table_options options(eviction_policy rule) {
     object_table_options o;
+    o.lease = std::chrono::seconds(10);
     o.eviction = rule;
     o.lease = 1ms;
     o.one_use = {};

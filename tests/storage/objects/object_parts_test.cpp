@@ -51,6 +51,7 @@ struct holders : object_journal {
 
   void begin_directory() {
     object_table_options o;
+    o.lease = std::chrono::seconds(10);
     o.lease = 1s;
     o.quarantine = 2s;
     o.first_ticket = tickets += 1'000'000;

@@ -104,6 +104,7 @@ TEST_CASE("a replica is added beside those that are there, or takes the place of
 TEST_CASE(
     "what is read often gets a replica, which goes when it is read no more, or when others need the room") {
   object_table_options options;
+  options.lease = std::chrono::seconds(10);
   options.hot_reads_per_s = 5;
   options.hot_share = 0.2;
   table_world w{options};
@@ -226,6 +227,7 @@ TEST_CASE(
     CAPTURE(i);
     std::mt19937_64 random{7 + i};
     object_table_options options;
+    options.lease = std::chrono::seconds(10);
     options.high_watermark = 1;  // nobody makes way but for want of room
     table_world w{options};
     w.table.mount("a", "h", 1 * GiB);

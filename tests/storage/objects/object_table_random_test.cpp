@@ -38,6 +38,7 @@ struct contest {
   explicit contest(unsigned seed) : random(seed), table(options(seed)) {}
   static object_table_options options(unsigned seed) {
     object_table_options o;
+    o.lease = std::chrono::seconds(10);
     o.seed = seed;
     return o;
   }

@@ -11,7 +11,12 @@ namespace mooncaf::test {
 using namespace std::chrono_literals;
 
 struct table_world {
-  explicit table_world(object_table_options options = {}) : table(std::move(options)) {}
+  explicit table_world(object_table_options options = usual()) : table(std::move(options)) {}
+  static object_table_options usual() {
+    object_table_options out;
+    out.lease = 10s;
+    return out;
+  }
   object_table table;
   time_point now{1h};
 

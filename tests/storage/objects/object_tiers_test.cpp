@@ -47,6 +47,7 @@ constexpr auto any = ~std::uint64_t{0};
 
 object_table_options two_tenants(const tenant_limit& limit) {
   object_table_options o;
+  o.lease = std::chrono::seconds(10);
   o.lease = 1s;
   o.quarantine = 2s;
   o.tenants = {{"a", limit}, {"b", limit}};

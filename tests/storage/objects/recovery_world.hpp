@@ -102,6 +102,7 @@ struct world {
 
   void start_directory() {
     object_table_options o;
+    o.lease = std::chrono::seconds(10);
     o.seed = random();
     o.first_ticket = incarnation = incarnation + 1'000'000;
     std::unique_ptr<disk_notes> notes;

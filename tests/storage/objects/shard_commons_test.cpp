@@ -34,6 +34,7 @@ struct shards {
     commons = std::make_shared<shard_commons>(count, limits);
     for (std::uint32_t i = 0; i < count; ++i) {
       object_table_options o;
+      o.lease = std::chrono::seconds(10);
       o.lease = lease;
       o.shard = {i, count};
       o.tenants = tenants;

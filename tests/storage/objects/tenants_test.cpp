@@ -124,6 +124,7 @@ TEST_CASE("quotas hold whatever tenants do, their own objects make way, and the 
     CAPTURE(seed);
     std::mt19937_64 random{seed};
     object_table_options options;
+    options.lease = std::chrono::seconds(10);
     options.lease = 2s;
     options.tenants = {{"a", {40'000, 30}}, {"b", {90'000, 1000}}};
     object_table table{options};
