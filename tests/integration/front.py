@@ -348,7 +348,8 @@ def other_endpoints_answer():
     assert {i["role"] for i in cluster["instances"]} == {"prefill", "decode"} and cluster["shards"], cluster
     status, headers, page = client.request("GET", "/")
     assert status == 200 and headers["Content-Type"].startswith("text/html") and b"mooncaf" in page
-    assert b"src=" not in page and b"http://" not in page and b"https://" not in page, "the page stands alone"
+    links = page.replace(b"'http://www.w3.org/2000/svg'", b"")  # the name of what is drawn, not an address to load from
+    assert b"src=" not in links and b"http://" not in links and b"https://" not in links, "the page stands alone"
     assert client.request("GET", "/favicon.ico")[0] == 200
     assert client.json("GET", "/nowhere")[0] == 404
     status, headers, _ = client.request("GET", "/v1/completions")
