@@ -20,17 +20,23 @@ import tempfile
 import time
 import traceback
 
-TEMPORARY = tempfile.gettempdir()  # for what shall outlive the script
-
-
 def own_temporary_directory():
-    """One for this script and for all that it starts: it is gone at the end, however its processes ended."""
-    folder, owner = tempfile.mkdtemp(prefix="mooncaf-test-"), os.getpid()
-    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    """One for this script and for all that it starts: it is gone at the end, however its processes ended.
+
+    A script that goes on under another interpreter (os.exec) is the same process, and keeps the one that it has.
+    @returns the directory around it, for what shall outlive the script
+    """
+    owner, mark = os.getpid(), "MOONCAF_TEMPORARY_OF"
+    if os.environ.get(mark) == str(owner):
+        folder = os.environ["TMPDIR"]
+    else:
+        folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="mooncaf-test-")
+    tempfile.tempdir, os.environ[mark] = folder, str(owner)
     atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    return os.path.dirname(folder)
 
 
-own_temporary_directory()
+TEMPORARY = own_temporary_directory()
 
 BINARY = os.environ.get("MOONCAF_BINARY", "build/actors/mooncaf")
 MODEL = os.environ.get("MOONCAF_MODEL", "")

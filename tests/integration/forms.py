@@ -135,7 +135,7 @@ def words_and_tokens_are_kept_out():
 
 
 def what_cannot_be_held_is_a_400_that_names_the_field():
-    bad = (({"response_format": as_format({"not": {}})}, "response_format", "'not' is not supported"),
+    bad = (({"response_format": as_format({"$dynamicRef": "#a"})}, "response_format", "'$dynamicRef' is not supported"),
            ({"extra": {"guided_regex": "(?=a)b"}}, "guided_regex", "lookaround"),
            ({"extra": {"grammar": "root ::= other"}}, "grammar", "'other' is used and not given"),
            ({"extra": {"guided_grammar": "root ::= root \"a\" | \"b\""}}, "guided_grammar", "left recursion"),
