@@ -46,6 +46,8 @@ std::vector<chat_message> messages_of(const json& from) {
     chat_message made;
     made.role = m["role"];
     if (m["content"].is_string()) made.content = m["content"];
+    if (m.contains("content") && made.content.empty())
+      made.bare = m["content"].is_null() ? bare_content::null : bare_content::empty;
     made.name = m.value("name", "");
     made.tool_call_id = m.value("tool_call_id", "");
     made.reasoning_content = m.value("reasoning_content", "");
