@@ -31,6 +31,7 @@ def own_temporary_directory():
         folder = os.environ["TMPDIR"]
     else:
         folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="mooncaf-test-")
+        os.chmod(folder, 0o711)  # strangers in tests reach what is made for them there
     tempfile.tempdir, os.environ[mark] = folder, str(owner)
     atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
     return os.path.dirname(folder)

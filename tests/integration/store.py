@@ -320,7 +320,7 @@ def test_stores_of_one_process_have_names_and_errors_of_their_own():
 
     with Cluster() as cluster:
         world = Store(cluster, segments=0)
-        first, second, third = world.client(lend=16 << 20), MooncakeDistributedStore(), MooncakeDistributedStore()
+        first, second, third = world.client(mount=16 << 20), MooncakeDistributedStore(), MooncakeDistributedStore()
         host, _, port = first.get_hostname().rpartition(":")
         assert host == "127.0.0.1" and 12300 <= int(port) <= 14300, first.get_hostname()
         others = [world.client() for _ in range(20)]

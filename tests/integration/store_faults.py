@@ -129,7 +129,7 @@ def test_an_idle_client_s_first_call_is_answered_by_the_new_directory():
             assert not wrong, (way, wrong)
             for client in (busy, *idle.values()):
                 client.close()
-            for process in (world.directory, *world.lenders):
+            for process in (world.directory, *world.holders):
                 process.kill9()
 
 

@@ -362,7 +362,7 @@ for code, given in ((-1300, [path]), (-1300, ["/dev/null/x"]), (-600, [path, 0])
 got, store = mount(path, token_file={world.secret!r})
 expect(got, -1012)
 os.environ["MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"] = path + "-of-the-environment"
-got, store = lend("")
+got, store = mount("")
 expect([got, os.path.isdir(path + "-of-the-environment")], [0, True])
 """)
         first.kill()
