@@ -4,6 +4,7 @@
 #include <ctime>
 #include <span>
 
+#include "runtime/api/chat_messages.hpp"
 #include "runtime/api/tools_as_text.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/reasoning/reasoning_grammar.hpp"
@@ -35,6 +36,21 @@ bool says_system(const chat_template& chat, const tokenizer& text) {
   asked[1].role = "user", asked[1].content = "Hi";
   const auto prompt = chat.render(asked);
   return prompt && text.decode(*prompt, special_text::show).find(order) != std::string::npos;
+}
+
+/// Gives each of these tools that has no description an empty one; whether there was such a one.
+bool describe_every_tool(std::string& tools) {
+  auto list = body_json::parse(tools, nullptr, false);
+  if (!list.is_array()) return false;
+  bool changed = false;
+  for (auto& tool : list) {
+    auto& function = tool["function"];
+    if (function.contains("description")) continue;
+    function["description"] = "";
+    changed = true;
+  }
+  if (changed) tools = text_of_json(list);
+  return changed;
 }
 
 }  // namespace
@@ -171,16 +187,18 @@ api_result<std::vector<std::int32_t>> prompt_maker::render(const chat_prompt& co
   ::localtime_r(&now, &options.now);
   auto rendered = context_->chat->render(conversation.messages, options);
   if (rendered) return std::move(*rendered);
-  // Clients send null where a message is calls alone, and some templates (gpt-oss) take no null.
-  auto without = conversation.messages;
-  bool changed = false;
-  for (auto& m : without) {
-    if (m.bare != bare_content::null && m.bare != bare_content::unsaid) continue;
-    m.bare = bare_content::absent;
-    changed = true;
+  // Templates differ in what they take where a message is calls alone: gpt-oss no null, Qwen3 an empty text only.
+  auto messages = conversation.messages;
+  bool changed = describe_every_tool(options.tools);
+  for (const auto bare : {bare_content::absent, bare_content::empty}) {
+    for (auto& m : messages) {
+      if (m.bare == bare_content::empty || m.bare == bare) continue;
+      m.bare = bare;
+      changed = true;
+    }
+    if (!changed) continue;
+    if (auto again = context_->chat->render(messages, options)) return std::move(*again);
   }
-  auto again = changed ? context_->chat->render(without, options) : rendered;
-  if (again) return std::move(*again);
   return tl::unexpected(api_refusal{rendered.error()});
 }
 
