@@ -38,7 +38,7 @@ remote_blocks as_remote(const pinned_blocks& pinned, region_id region) {
 }  // namespace
 
 shard_core::shard_core(tiered_store store, shard_core_options options)
-    : store_(std::move(store)), options_(std::move(options)), disk_price_(options_.disk_price) {}
+    : store_(std::move(store)), options_(std::move(options)) {}
 
 prefix_view shard_core::look(std::span<const block_key> keys, time_point now) const {
   const auto held = store_.match(keys);
@@ -47,7 +47,7 @@ prefix_view shard_core::look(std::span<const block_key> keys, time_point now) co
   out.held_blocks = held.total();
   // Blocks that other requests wait for are read first.
   const auto queued = store_.ssd_stats().reads_pending * store_.block_bytes();
-  const auto price = disk_price_.at(now);
+  const auto price = disk_price_.at(now, options_.disk_price);
   out.disk_wait_ns = price.estimate(queued).count();
   out.disk_block_ns = (price.estimate(store_.block_bytes()) - price.latency()).count();
   return out;
@@ -338,7 +338,7 @@ shard_status shard_core::status(time_point now) const {
   out.hits_remote = found_remote_;
   out.misses = stats.misses;
   if (options_.disk) {
-    const auto price = disk_price_.at(now);
+    const auto price = disk_price_.at(now, options_.disk_price);
     out.ssd_read_bytes_per_s = static_cast<std::uint64_t>(price.bytes_per_s());
     out.ssd_latency_ns = price.latency().count();
   }

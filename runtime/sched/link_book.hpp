@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct link_view {
 /// @thread  Safe: fetches, hand-overs and workers that weigh a fetch use it from threads of their own.
 class link_book {
  public:
+  /// @param assumed  the price of a path before any was used.
+  explicit link_book(const transfer_price& assumed = {}) : assumed_(assumed) {}
+
   /// @returns bytes ahead of it, to be given back to `ended`.
   std::uint64_t began(node_id peer, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
@@ -40,7 +44,9 @@ class link_book {
       i->second -= std::min(i->second, bytes);
       if (i->second == 0) under_way_.erase(i);
     }
-    if (learn) prices_[{peer, path}].observe(bytes + ahead, took, now);
+    if (!learn) return;
+    prices_[{peer, path}].observe(bytes + ahead, took, now);
+    paths_[path].observe(bytes + ahead, took, now);
   }
   /// How long `bytes` take from or to this peer if they start now.
   duration estimate(node_id peer, std::uint8_t path, std::uint64_t bytes, time_point now) const {
@@ -56,25 +62,35 @@ class link_book {
   std::vector<link_view> view(time_point now) const {
     const std::lock_guard lock{mutex_};
     std::vector<link_view> out;
-    for (const auto& [at, learned] : prices_) {
-      const auto p = learned.at(now);
-      out.push_back({at.first, at.second, p.bytes_per_s(), p.latency(), learned.samples()});
-    }
+    for (const auto& [at, learned] : prices_) out.push_back(view_of(at, learned, now));
     return out;
+  }
+  /// What was learned of one path; nothing if it was never used.
+  std::optional<link_view> view(node_id peer, std::uint8_t path, time_point now) const {
+    const std::lock_guard lock{mutex_};
+    const auto i = prices_.find({peer, path});
+    if (i == prices_.end()) return std::nullopt;
+    return view_of(i->first, i->second, now);
   }
 
  private:
-  /// A path that was never used costs what the same path costs with another peer, if there is one.
+  /// A peer's path that was not used for long costs what the same path costs with all peers together.
   transfer_price price(node_id peer, std::uint8_t path, time_point now) const {
-    if (const auto i = prices_.find({peer, path}); i != prices_.end()) return i->second.at(now);
-    for (const auto& [at, p] : prices_) {
-      if (at.second == path) return p.at(now);
-    }
-    return {};
+    const auto of_path = paths_.find(path);
+    const auto usual = of_path == paths_.end() ? assumed_ : of_path->second.at(now, assumed_);
+    const auto i = prices_.find({peer, path});
+    return i == prices_.end() ? usual : i->second.at(now, usual);
+  }
+  link_view view_of(const std::pair<node_id, std::uint8_t>& at, const ageing_price& learned,
+                    time_point now) const {
+    const auto p = price(at.first, at.second, now);
+    return {at.first, at.second, p.bytes_per_s(), p.latency(), learned.samples()};
   }
 
+  const transfer_price assumed_;
   mutable std::mutex mutex_;
   std::map<std::pair<node_id, std::uint8_t>, ageing_price> prices_;
+  std::map<std::uint8_t, ageing_price> paths_;  // with all peers
   std::map<node_id, std::uint64_t> under_way_;  // bytes
 };
 

@@ -69,26 +69,24 @@ class transfer_price {
 };
 
 /// A price that is believed less the longer ago it was measured: a path that was slow once is otherwise never
-/// tried, and so never measured, again. It returns to the assumption.
+/// tried, and so never measured, again.
 class ageing_price {
  public:
-  ageing_price() = default;
-  explicit ageing_price(const transfer_price& assumed) : assumed_(assumed), learned_(assumed) {}
-
   void observe(std::uint64_t bytes, duration took, time_point now) noexcept {
     learned_.observe(bytes, took);
     latest_ = now;
   }
-  transfer_price at(time_point now) const noexcept {
-    if (learned_.samples() == assumed_.samples()) return assumed_;
+  /// @param usual  what it returns to, and what it is before the first measurement.
+  transfer_price at(time_point now, const transfer_price& usual) const noexcept {
+    if (learned_.samples() == 0) return usual;
     const double age = to_seconds(std::max(now - latest_, duration{}));
-    return learned_.mixed_with(assumed_, std::exp2(-age / half_life));
+    return learned_.mixed_with(usual, std::exp2(-age / half_life));
   }
   std::uint64_t samples() const noexcept { return learned_.samples(); }
 
  private:
   static constexpr double half_life = 60;  // seconds
-  transfer_price assumed_, learned_;
+  transfer_price learned_;
   time_point latest_{};
 };
 

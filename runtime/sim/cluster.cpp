@@ -79,6 +79,7 @@ void cluster::empty_memory(std::uint32_t machine) {
 
 std::vector<torn_answer> cluster::crash(std::uint32_t machine) {
   links.crash(machine);
+  learned.forget(machine);
   const auto i = w_.layout.instance_of(machine);
   std::vector<torn_answer> torn;
   switch (w_.layout.role_of(machine)) {

@@ -7,6 +7,7 @@
 #include "runtime/sim/coupled_side.hpp"
 #include "runtime/sim/decode_side.hpp"
 #include "runtime/sim/fleet.hpp"
+#include "runtime/sim/learned_links.hpp"
 #include "runtime/sim/node_links.hpp"
 #include "runtime/sim/node_memories.hpp"
 #include "runtime/sim/prefill_side.hpp"
@@ -19,14 +20,16 @@ struct cluster {
   /// @param requests  hears how they end. Both outlive the cluster.
   cluster(world& w, attempts& requests)
       : links(w),
+        learned(w),
         machines(w),
         memories(w),
-        prefills(w, machines, links, memories),
+        prefills(w, machines, links, learned, memories),
         decodes(w, machines, requests),
         coupled(w, machines, memories, requests),
         w_(w) {}
 
   node_links links;
+  learned_links learned;
   fleet machines;
   node_memories memories;
   prefill_side prefills;

@@ -11,8 +11,9 @@ void hot_copier::look() {
   looked_ = now;
   for (auto& copy : w_.conductor.copy_hot_blocks(w_.time.clock())) {
     const double bytes = static_cast<double>(w_.options.hardware.block_bytes() * copy.blocks.size());
-    const auto there =
-        c_.links.transfer(w_.layout.machine_of(copy.source), w_.layout.machine_of(copy.target), bytes, now);
+    const auto from = w_.layout.machine_of(copy.source), to = w_.layout.machine_of(copy.target);
+    const auto there = c_.links.transfer(from, to, bytes, now);
+    c_.learned.moves(to, from, bytes, now, there);
     w_.out.hot_copies += copy.blocks.size();
     w_.out.bytes_fetched += bytes;
     under_way_.emplace(made_, copy_under_way{std::move(copy), now});

@@ -47,11 +47,6 @@ void node_links::take_back(const link_share& unsent, std::uint32_t to) {
       std::min(from_sec(unsent.bytes / speed(to)), std::max<ticks>(receiver.receives - now, 0));
 }
 
-ticks node_links::wait(std::uint32_t from, std::uint32_t to) const noexcept {
-  const auto now = w_.time.now();
-  return std::max({nodes_[from].sends, nodes_[to].receives, now}) - now;
-}
-
 bool node_links::moves(std::uint32_t node) const noexcept {
   return nodes_[node].sends > w_.time.now() || nodes_[node].receives > w_.time.now();
 }

@@ -63,8 +63,6 @@ class node_links {
   ticks sends_from(std::uint32_t node, ticks begin) const noexcept {
     return std::max(nodes_[node].sends, begin);
   }
-  /// How long a transfer that begins now waits before both ends are free for it.
-  ticks wait(std::uint32_t from, std::uint32_t to) const noexcept;
   /// It sends or receives.
   bool moves(std::uint32_t node) const noexcept;
 

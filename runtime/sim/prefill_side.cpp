@@ -23,8 +23,9 @@ prefill_model told(const world& w) {
 
 }  // namespace
 
-prefill_side::prefill_side(world& w, const fleet& machines, node_links& links, node_memories& memories)
-    : w_(w), machines_(machines), links_(links), memories_(memories), believed_(told(w)) {
+prefill_side::prefill_side(world& w, const fleet& machines, node_links& links, learned_links& learned,
+                           node_memories& memories)
+    : w_(w), machines_(machines), links_(links), learned_(learned), memories_(memories), believed_(told(w)) {
   if (w.layout.coupled()) return;
   const auto& o = w.options;
   const auto stages = w.layout.pipeline();
@@ -89,13 +90,16 @@ void prefill_side::stream_out(request_state_record& r, const prefill_chunk& c, c
     const double bytes = per_token * r.prompt_tokens;
     w_.out.bytes_streamed += bytes;
     r.kv_sent = links_.transfer(r.prefill, to, bytes, now);
+    learned_.moves(r.prefill, to, bytes, now, r.kv_sent);
     return;
   }
   const double bytes = per_token * (c.tokens + (c.start == r.cached_tokens ? c.start : 0));
   w_.out.bytes_streamed += bytes;
   // All layers but the last leave beside the computation of the next ones; the last follows it.
   const auto layers = w_.prefill_costs.layers();
-  const auto sent = links_.transfer(r.prefill, to, bytes, step.began + (step.exits - step.began) / layers);
+  const auto first_layer = step.began + (step.exits - step.began) / layers;
+  const auto sent = links_.transfer(r.prefill, to, bytes, first_layer);
+  learned_.moves(r.prefill, to, bytes, first_layer, sent);
   const auto last_layer = from_sec(bytes / machine.nic_bytes_per_s / layers + machine.network_latency_s);
   r.kv_sent = std::max({r.kv_sent, sent, now + last_layer});
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/sched/estimators.hpp"
 #include "runtime/sim/fleet.hpp"
+#include "runtime/sim/learned_links.hpp"
 #include "runtime/sim/node_links.hpp"
 #include "runtime/sim/node_memories.hpp"
 #include "runtime/sim/prefill_instance.hpp"
@@ -19,7 +20,8 @@ namespace mooncaf::sim {
 class prefill_side {
  public:
   /// All of these outlive the side.
-  prefill_side(world& w, const fleet& machines, node_links& links, node_memories& memories);
+  prefill_side(world& w, const fleet& machines, node_links& links, learned_links& learned,
+               node_memories& memories);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(all_.size()); }
   /// The request's prefix is there, or comes in beside its computation.
@@ -58,6 +60,7 @@ class prefill_side {
   world& w_;
   const fleet& machines_;
   node_links& links_;
+  learned_links& learned_;
   node_memories& memories_;
   std::vector<prefill_instance> all_;
   prefill_model believed_;

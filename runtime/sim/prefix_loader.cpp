@@ -18,8 +18,7 @@ ticks prefix_loader::patience(std::uint32_t blocks, ticks since) const noexcept 
 }
 
 /// @param held  its node's blocks of the prompt.
-load_plan prefix_loader::plan(const request_state_record& r, const placement& where,
-                              const cache_hit& held) const {
+load_plan prefix_loader::plan(const request_state_record& r, const placement& where, const cache_hit& held) {
   const auto& machine = w_.options.hardware;
   const auto block_bytes = static_cast<double>(machine.block_bytes());
   const auto now = w_.time.now();
@@ -39,10 +38,7 @@ load_plan prefix_loader::plan(const request_state_record& r, const placement& wh
   };
   if (w_.options.layerwise) q.disk_parts = machine.disk_parts();
   q.link = [&](std::uint32_t blocks) {
-    const auto source = w_.layout.machine_of(where.source);
-    const auto slower = std::min(c_.links.speed(source), c_.links.speed(r.prefill));
-    return duration{c_.links.wait(source, r.prefill)} +
-           from_seconds(blocks * block_bytes / slower + machine.network_latency_s);
+    return c_.learned.estimate(r.prefill, w_.layout.machine_of(where.source), blocks * block_bytes);
   };
   return plan_load(q, c_.prefills.believed());
 }
@@ -107,8 +103,8 @@ bool prefix_loader::load(std::uint32_t slot, const placement& where) {
   return false;
 }
 
-/// Brings the prefix that other nodes hold. The time that the source alone would take decides whether it
-/// comes beside the computation, as on a worker.
+/// Brings the prefix that other nodes hold. The time that the worker expects of the source alone decides
+/// whether it comes beside the computation.
 /// @param begin  when it may.
 void prefix_loader::fetch(request_state_record& r, const placement& where, ticks begin, arriving_prefix& a) {
   const auto source = w_.layout.machine_of(where.source);
@@ -120,8 +116,8 @@ void prefix_loader::fetch(request_state_record& r, const placement& where, ticks
   begin += c_.memories.bring_down(
       source, std::span{r.keys}.first(std::min<std::size_t>(where.source_blocks, r.keys.size())));
   const auto read = from_disk ? c_.links.disk(source, run.blocks).ends : begin;
-  const link_share alone{source, block_bytes * run.blocks};
-  const auto expected = std::max(c_.links.path({&alone, 1}, r.prefill, begin).ends(), read);
+  const auto coming = c_.learned.estimate(r.prefill, source, block_bytes * run.blocks);
+  const auto expected = std::max(w_.time.now() + coming.count(), read);
   a.by_layers = w_.options.layerwise &&
                 policy_.by_layers(run.blocks * machine.block_tokens, duration{expected - begin});
   a.shares = share_out(r, where, run.blocks, pieces_of(run.blocks, a.by_layers), a.by_layers, begin);
@@ -145,7 +141,9 @@ void prefix_loader::fetch(request_state_record& r, const placement& where, ticks
     c_.memories.of(s.from).sent(r.keys, r.local_blocks, r.fetched_to,
                                 static_cast<std::uint64_t>(w_.time.now()));
   if (from_disk) c_.links.read_disk(source, run.blocks);
-  c_.links.transfer(a.shares, r.prefill, begin);
+  const auto there = c_.links.transfer(a.shares, r.prefill, begin);
+  for (const auto& s : a.shares)
+    a.learning.push_back(c_.learned.moves(r.prefill, s.from, s.bytes, begin, there));
   c_.memories.of(r.prefill).prepare(std::span{r.keys}.first(r.fetched_to), r.local_blocks);
   ++w_.out.fetches;
   w_.out.fetches_shared += a.shares.size() > 1;
@@ -238,6 +236,7 @@ void prefix_loader::take_back(const arriving_prefix& a) {
   r.fetched_to = r.local_blocks + came;
   if (fetched == 0) return;
   const double unsent = static_cast<double>(fetched - came) / fetched;
+  for (const auto of : a.learning) c_.learned.broke_off(of);
   for (const auto& s : a.shares) {
     c_.links.take_back({s.from, s.bytes * unsent}, r.prefill);
     w_.out.bytes_fetched -= s.bytes * unsent;

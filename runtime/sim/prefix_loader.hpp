@@ -32,11 +32,12 @@ class prefix_loader {
   struct arriving_prefix {
     std::uint32_t slot = 0, stamp = 0;
     block_run disk, link;
-    std::vector<link_share> shares;  ///< of the bytes over the link
-    bool by_layers = false;          ///< … beside the computation
+    std::vector<link_share> shares;               ///< of the bytes over the link
+    std::vector<learned_links::ticket> learning;  ///< of each share
+    bool by_layers = false;                       ///< … beside the computation
   };
 
-  load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
+  load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held);
   void fetch(request_state_record& r, const placement& where, ticks begin, arriving_prefix& a);
   std::vector<link_share> share_out(const request_state_record& r, const placement& where,
                                     std::uint32_t blocks, std::uint32_t pieces, bool by_layers, ticks begin);

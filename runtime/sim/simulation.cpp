@@ -69,6 +69,7 @@ bool simulation::hopeless() const noexcept {
 
 result<void> simulation::play(const event& e) {
   auto& time = world_.time;
+  cluster_.learned.settle();
   if (e.kind == event_kind::arrival) return arrival(e);
   if (e.kind == event_kind::sample) {
     const bool over = is_over();

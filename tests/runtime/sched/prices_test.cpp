@@ -59,12 +59,13 @@ TEST_CASE("the first measurement counts in full, and one that was held up does n
 }
 
 TEST_CASE("a path that was slow long ago is worth another try") {
-  ageing_price price{transfer_price{1e9, 1ms}};
-  CHECK(price.at(t + 1h).bytes_per_s() == doctest::Approx(1e9));
+  const transfer_price usual{1e9, 1ms};
+  ageing_price price;
+  CHECK(price.at(t + 1h, usual).bytes_per_s() == doctest::Approx(1e9));
   price.observe(100 * MiB, 100s, t);
-  CHECK(price.at(t).estimate(100 * MiB) > 99s);
-  CHECK(price.at(t + 60s).estimate(100 * MiB) < 10s);
-  CHECK(price.at(t + 1h).estimate(100 * MiB) < 110ms);
+  CHECK(price.at(t, usual).estimate(100 * MiB) > 99s);
+  CHECK(price.at(t + 60s, usual).estimate(100 * MiB) < 10s);
+  CHECK(price.at(t + 1h, usual).estimate(100 * MiB) < 110ms);
 }
 
 TEST_CASE("nothing, or no time, teaches nothing") {

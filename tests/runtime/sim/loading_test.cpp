@@ -109,7 +109,8 @@ simulation_options slow_network(prefetch_mode mode) {
 }  // namespace
 
 TEST_CASE("a prefix is waited for as long as the policy says, and what came until then is used") {
-  const auto records = one_beginning(200, 32, 36, 4, 4000, 200);
+  auto records = one_beginning(200, 32, 36, 4, 4000, 200);
+  for (auto& r : records) r.output_tokens = 1;  // no hand-over is in a fetch's way
   const auto whole = run(slow_network(prefetch_mode::wait_complete), records);
   REQUIRE(whole.fetches > 1);
   CHECK(whole.blocks_remote % 32 == 0);
@@ -131,8 +132,27 @@ TEST_CASE("a prefix is waited for as long as the policy says, and what came unti
   const auto best = run(slow_network(prefetch_mode::best_effort), records);
   CHECK(best.fetches <= whole.fetches);
   CHECK(best.all().completed == records.size());
-  const auto idle = one_beginning(4, 32, 36, 4, 4000, 200);
+  auto idle = one_beginning(4, 32, 36, 4, 4000, 200);
+  for (auto& r : idle) r.output_tokens = 1;
   CHECK(run(slow_network(prefetch_mode::best_effort), idle).blocks_remote == 0);
+}
+
+TEST_CASE("a slow link is found out by using it, and its nodes send fewer prefixes from then on") {
+  const auto records = conversation_like(1500);
+  auto o = a800_cluster(4, 4);
+  o.hot_copy_share = 0;
+  const auto all_well = run(o, records);
+  REQUIRE(all_well.fetches > 40);
+  disturbance d;
+  d.kind = disturbance_kind::link;
+  d.last = 3;
+  d.factor = 0.01;
+  d.for_s = 1000;
+  o.disturbances.push_back(d);
+  const auto slow = run(o, records);
+  CHECK(slow.all().completed == records.size());
+  CHECK(slow.fetches < all_well.fetches);
+  CHECK(slow.computed_tokens > all_well.computed_tokens);
 }
 
 TEST_CASE("a prefix that several nodes hold comes from all of them at once") {
@@ -140,6 +160,7 @@ TEST_CASE("a prefix that several nodes hold comes from all of them at once") {
   // comes again until a node gets it that does not hold it.
   const auto last_ttft = [](std::uint32_t holders) {
     auto records = one_beginning(2 * holders + 1, 32, 36, holders, 0, 0);
+    for (auto& r : records) r.output_tokens = 1;  // no hand-over shows how slow the links are
     for (std::uint32_t i = holders; i < records.size(); ++i) records[i].timestamp_ms = 100'000;
     auto o = a800_cluster(holders + 1, 2);
     o.hot_copy_share = 0;
