@@ -46,12 +46,11 @@ transfer block_reader::transfer_of(const fetch_action::read& order) const {
 void block_reader::read(const fetch_action::read& order, const prefix_load_ptr& load, ended_fn ended) {
   auto what = transfer_of(order);
   transfers_.emplace(order.id, what.id);
-  const auto bytes = what.size_bytes();
-  const auto ahead = context_->links->began(order.from, bytes);
+  const auto entry = context_->links->began(order.from, link_flow::in, what.size_bytes());
   context_->plane->submit(
-      std::move(what), [bytes, ahead, peer = order.from, first = order.first_layer, layers = order.layers,
-                        links = context_->links, load, ended = std::move(ended)](const completion& end) {
-        links->ended(peer, static_cast<std::uint8_t>(end.path), bytes, ahead, from_seconds(end.seconds),
+      std::move(what), [entry, first = order.first_layer, layers = order.layers, links = context_->links,
+                        load, ended = std::move(ended)](const completion& end) {
+        links->ended(entry, static_cast<std::uint8_t>(end.path), from_seconds(end.seconds),
                      end.outcome.has_value(), clock_type::now());
         // A worker that computes with layers waits for them on a thread, not in a mailbox.
         if (load && end.outcome) load->landed(first, layers);

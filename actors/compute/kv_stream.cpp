@@ -134,12 +134,11 @@ void kv_stream::hand_over(transfer order, bool first, std::function<void(const c
   // The completion may come on this very thread.
   lock.unlock();
   if (const auto plane = plane_.lock()) {
-    const auto peer = order.peer;
-    const auto ahead = links_->began(peer, bytes);
-    plane->submit(std::move(order), [self = shared_from_this(), ended = std::move(ended), peer, bytes,
-                                     ahead](const completion& done) {
-      self->links_->ended(peer, static_cast<std::uint8_t>(done.path), bytes, ahead,
-                          from_seconds(done.seconds), done.outcome.has_value(), clock_type::now());
+    const auto entry = links_->began(order.peer, link_flow::out, bytes);
+    plane->submit(std::move(order), [self = shared_from_this(), ended = std::move(ended),
+                                     entry](const completion& done) {
+      self->links_->ended(entry, static_cast<std::uint8_t>(done.path), from_seconds(done.seconds),
+                          done.outcome.has_value(), clock_type::now());
       ended(done);
     });
   } else {

@@ -1,6 +1,8 @@
 #pragma once
 // A node's knowledge of its links: the price of every path to every peer, and the bytes under way on it.
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -22,37 +24,39 @@ struct link_view {
   std::uint64_t samples = 0;
 };
 
-/// Every transfer of this node is entered when it begins and when it ends. Transfers to one peer share its
-/// link: one that begins behind others is expected to wait for their bytes, and its time is held against all
-/// of these bytes together.
+/// Whether bytes come to this node or leave it: the two do not wait for each other.
+enum class link_flow : std::uint8_t { in, out };
+
+/// Every transfer of this node is entered when it begins and when it ends. Transfers that flow the same way share
+/// the node's network, so one that took long need not have had a slow link: it may have waited for the bytes of
+/// others. A price is what a lone transfer would take, and it stays where the time can be explained so.
 /// @thread  Safe: fetches, hand-overs and workers that weigh a fetch use it from threads of their own.
 class link_book {
  public:
+  /// A transfer under way, to be given back to `ended`.
+  struct entry {
+    node_id peer;
+    link_flow flow = link_flow::in;
+    std::uint64_t bytes = 0;
+    std::uint64_t past = 0;  ///< bytes of this flow that had ended by then
+  };
+
   /// @param assumed  the price of a path before any was used.
   explicit link_book(const transfer_price& assumed = {}) : assumed_(assumed) {}
 
-  /// @returns bytes ahead of it, to be given back to `ended`.
-  std::uint64_t began(node_id peer, std::uint64_t bytes) {
+  entry began(node_id peer, link_flow flow, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
-    return std::exchange(under_way_[peer], under_way_[peer] + bytes);
+    auto& all = flows_[static_cast<std::size_t>(flow)];
+    all.begun += bytes;
+    return {peer, flow, bytes, all.ended};
   }
   /// @param learn  false: it failed, or it moved something else than a lone transfer would.
-  void ended(node_id peer, std::uint8_t path, std::uint64_t bytes, std::uint64_t ahead, duration took,
-             bool learn, time_point now) {
-    const std::lock_guard lock{mutex_};
-    if (const auto i = under_way_.find(peer); i != under_way_.end()) {
-      i->second -= std::min(i->second, bytes);
-      if (i->second == 0) under_way_.erase(i);
-    }
-    if (!learn) return;
-    prices_[{peer, path}].observe(bytes + ahead, took, now);
-    paths_[path].observe(bytes + ahead, took, now);
-  }
-  /// How long `bytes` take from or to this peer if they start now.
+  void ended(const entry& e, std::uint8_t path, duration took, bool learn, time_point now);
+  /// How long it takes to fetch `bytes` from this peer if that begins now, behind all that comes already.
   duration estimate(node_id peer, std::uint8_t path, std::uint64_t bytes, time_point now) const {
     const std::lock_guard lock{mutex_};
-    const auto ahead = under_way_.find(peer);
-    return price(peer, path, now).estimate(bytes + (ahead == under_way_.end() ? 0 : ahead->second));
+    const auto& in = flows_[static_cast<std::size_t>(link_flow::in)];
+    return price(peer, path, now).estimate(bytes + in.begun - in.ended);
   }
   void forget(node_id peer) {
     const std::lock_guard lock{mutex_};
@@ -91,7 +95,10 @@ class link_book {
   mutable std::mutex mutex_;
   std::map<std::pair<node_id, std::uint8_t>, ageing_price> prices_;
   std::map<std::uint8_t, ageing_price> paths_;  // with all peers
-  std::map<node_id, std::uint64_t> under_way_;  // bytes
+  struct bytes_so_far {
+    std::uint64_t begun = 0, ended = 0;
+  };
+  std::array<bytes_so_far, 2> flows_;
 };
 
 }  // namespace mooncaf

@@ -38,6 +38,11 @@ class transfer_price {
   duration estimate(std::uint64_t bytes) const noexcept {
     return from_seconds(std::min(latency_ + static_cast<double>(bytes) * seconds_per_byte_, 1e5));
   }
+  /// How many bytes a transfer of this time moves: the reverse of `estimate`.
+  std::uint64_t bytes_in(duration time) const noexcept {
+    return static_cast<std::uint64_t>(
+        std::clamp((to_seconds(time) - latency_) / seconds_per_byte_, 0.0, 1e18));
+  }
   double bytes_per_s() const noexcept { return 1 / seconds_per_byte_; }
   duration latency() const noexcept { return from_seconds(latency_); }
   /// Between this one (`share` 1) and another (0), on a logarithmic scale.

@@ -13,7 +13,7 @@ void hot_copier::look() {
     const double bytes = static_cast<double>(w_.options.hardware.block_bytes() * copy.blocks.size());
     const auto from = w_.layout.machine_of(copy.source), to = w_.layout.machine_of(copy.target);
     const auto there = c_.links.transfer(from, to, bytes, now);
-    c_.learned.moves(to, from, bytes, now, there);
+    c_.learned.moves(to, link_flow::in, from, bytes, now, there);
     w_.out.hot_copies += copy.blocks.size();
     w_.out.bytes_fetched += bytes;
     under_way_.emplace(made_, copy_under_way{std::move(copy), now});

@@ -16,11 +16,10 @@ learned_links::learned_links(world& w) : w_(w) {
   for (std::uint32_t i = 0; i < w.layout.machines(); ++i) books_.emplace_back(told);
 }
 
-learned_links::ticket learned_links::moves(std::uint32_t learner, std::uint32_t peer, double bytes,
-                                           ticks begin, ticks end) {
-  const auto all = static_cast<std::uint64_t>(bytes);
-  const auto ahead = books_[learner].began(w_.layout.node_of(peer), all);
-  under_way_.push({end, begin, next_, learner, peer, all, ahead});
+learned_links::ticket learned_links::moves(std::uint32_t learner, link_flow flow, std::uint32_t peer,
+                                           double bytes, ticks begin, ticks end) {
+  const auto entry = books_[learner].began(w_.layout.node_of(peer), flow, static_cast<std::uint64_t>(bytes));
+  under_way_.push({end, begin, next_, learner, entry});
   return next_++;
 }
 
@@ -35,18 +34,18 @@ void learned_links::settle() {
     const auto t = under_way_.top();
     under_way_.pop();
     const bool learn = broken_.erase(t.number) == 0;
-    books_[t.learner].ended(w_.layout.node_of(t.peer), only_path, t.bytes, t.ahead, duration{t.end - t.begin},
-                            learn, time_point{duration{t.end}});
+    books_[t.learner].ended(t.entry, only_path, duration{t.end - t.begin}, learn,
+                            time_point{duration{t.end}});
     if (learn) report(t);
   }
 }
 
 void learned_links::report(const under_way& t) {
-  const auto pair = std::uint64_t{t.learner} << 32 | t.peer;
+  const auto pair = std::uint64_t{t.learner} << 32 | t.entry.peer.value;
   const auto [last, first] = reported_.try_emplace(pair, t.end);
   if (!first && t.end - last->second < report_interval) return;
   last->second = t.end;
-  const auto here = w_.layout.node_of(t.learner), there = w_.layout.node_of(t.peer);
+  const auto here = w_.layout.node_of(t.learner), there = t.entry.peer;
   const auto learned = books_[t.learner].view(there, only_path, time_point{duration{t.end}});
   if (learned) w_.conductor.link_measured(here, there, learned->bytes_per_s, learned->latency);
 }

@@ -23,8 +23,9 @@ class learned_links {
   /// @param w  outlives this.
   explicit learned_links(world& w);
 
-  /// `learner` began a transfer of so many bytes, to or from `peer`, which will end at `end`.
-  ticket moves(std::uint32_t learner, std::uint32_t peer, double bytes, ticks begin, ticks end);
+  /// `learner` sends so many bytes to `peer`, or gets them from it: begun at `begin`, they will be there at `end`.
+  ticket moves(std::uint32_t learner, link_flow flow, std::uint32_t peer, double bytes, ticks begin,
+               ticks end);
   /// A transfer under way does not come in full, and teaches nothing.
   void broke_off(ticket of) { broken_.insert(of); }
   /// How long a fetch from `peer` would take if it began now, as `learner` believes.
@@ -38,8 +39,8 @@ class learned_links {
   struct under_way {
     ticks end = 0, begin = 0;
     ticket number = 0;
-    std::uint32_t learner = 0, peer = 0;
-    std::uint64_t bytes = 0, ahead = 0;
+    std::uint32_t learner = 0;
+    link_book::entry entry;
     bool operator>(const under_way& o) const noexcept {
       return end != o.end ? end > o.end : number > o.number;
     }

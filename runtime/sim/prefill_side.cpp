@@ -90,7 +90,7 @@ void prefill_side::stream_out(request_state_record& r, const prefill_chunk& c, c
     const double bytes = per_token * r.prompt_tokens;
     w_.out.bytes_streamed += bytes;
     r.kv_sent = links_.transfer(r.prefill, to, bytes, now);
-    learned_.moves(r.prefill, to, bytes, now, r.kv_sent);
+    learned_.moves(r.prefill, link_flow::out, to, bytes, now, r.kv_sent);
     return;
   }
   const double bytes = per_token * (c.tokens + (c.start == r.cached_tokens ? c.start : 0));
@@ -98,8 +98,11 @@ void prefill_side::stream_out(request_state_record& r, const prefill_chunk& c, c
   // All layers but the last leave beside the computation of the next ones; the last follows it.
   const auto layers = w_.prefill_costs.layers();
   const auto first_layer = step.began + (step.exits - step.began) / layers;
-  const auto sent = links_.transfer(r.prefill, to, bytes, first_layer);
-  learned_.moves(r.prefill, to, bytes, first_layer, sent);
+  const link_share all{r.prefill, bytes};
+  const auto way = links_.path({&all, 1}, to, first_layer);
+  const auto sent = links_.transfer({&all, 1}, to, first_layer);
+  learned_.moves(r.prefill, link_flow::out, to, bytes, way.begins,
+                 sent);  // slices do not wait for their layers
   const auto last_layer = from_sec(bytes / machine.nic_bytes_per_s / layers + machine.network_latency_s);
   r.kv_sent = std::max({r.kv_sent, sent, now + last_layer});
 }

@@ -143,7 +143,7 @@ void prefix_loader::fetch(request_state_record& r, const placement& where, ticks
   if (from_disk) c_.links.read_disk(source, run.blocks);
   const auto there = c_.links.transfer(a.shares, r.prefill, begin);
   for (const auto& s : a.shares)
-    a.learning.push_back(c_.learned.moves(r.prefill, s.from, s.bytes, begin, there));
+    a.learning.push_back(c_.learned.moves(r.prefill, link_flow::in, s.from, s.bytes, begin, there));
   c_.memories.of(r.prefill).prepare(std::span{r.keys}.first(r.fetched_to), r.local_blocks);
   ++w_.out.fetches;
   w_.out.fetches_shared += a.shares.size() > 1;

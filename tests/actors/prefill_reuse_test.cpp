@@ -43,8 +43,8 @@ void flip_on_disk(const std::string& folder, const block_key& block, std::uint32
 
 void set_link(worker_world& w, std::uint64_t bytes, duration took) {
   const auto path = static_cast<std::uint8_t>(w.a.context->plane->preferred_path(w.b.id));
-  w.a.context->links->ended(w.b.id, path, bytes, w.a.context->links->began(w.b.id, bytes), took, true,
-                            clock_type::now());
+  auto& links = *w.a.context->links;
+  links.ended(links.began(w.b.id, link_flow::in, bytes), path, took, true, clock_type::now());
 }
 
 }  // namespace

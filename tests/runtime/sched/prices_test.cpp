@@ -78,26 +78,49 @@ TEST_CASE("nothing, or no time, teaches nothing") {
 
 TEST_CASE("transfers to one peer wait for each other, and that is not taken for a slow link") {
   link_book book;
-  const auto first = book.began(peer, 100 * MiB);
-  book.ended(peer, tcp, 100 * MiB, first, 100ms, true, t);
+  book.ended(book.began(peer, link_flow::in, 100 * MiB), tcp, 100ms, true, t);
   const auto alone = book.estimate(peer, tcp, 100 * MiB, t);
   CHECK(to_seconds(alone) == doctest::Approx(0.1).epsilon(0.01));
   // Ten at once: the last one takes ten times as long.
-  std::vector<std::uint64_t> ahead;
-  for (int i = 0; i < 10; ++i) ahead.push_back(book.began(peer, 100 * MiB));
+  std::vector<link_book::entry> all;
+  for (int i = 0; i < 10; ++i) all.push_back(book.began(peer, link_flow::in, 100 * MiB));
   CHECK(to_seconds(book.estimate(peer, tcp, 100 * MiB, t)) == doctest::Approx(1.1).epsilon(0.02));
-  for (int i = 0; i < 10; ++i) book.ended(peer, tcp, 100 * MiB, ahead[i], (i + 1) * 100ms, true, t);
+  for (int i = 0; i < 10; ++i) book.ended(all[i], tcp, (i + 1) * 100ms, true, t);
   CHECK(to_seconds(book.estimate(peer, tcp, 100 * MiB, t)) == doctest::Approx(0.1).epsilon(0.02));
+}
+
+TEST_CASE("transfers to several peers that share this node's network are not taken for slow links") {
+  link_book book;
+  const auto entered = [&](node_id with, link_flow flow) { return book.began(with, flow, 100 * MiB); };
+  const auto lone = [&](node_id with) { return to_seconds(book.estimate(with, tcp, 100 * MiB, t)); };
+  for (const auto with : {peer, other}) book.ended(entered(with, link_flow::in), tcp, 100ms, true, t);
+  for (int i = 0; i < 20; ++i) {
+    const auto one = entered(peer, link_flow::in), two = entered(other, link_flow::in);
+    book.ended(one, tcp, 200ms, true, t);
+    book.ended(two, tcp, 200ms, true, t);
+  }
+  CHECK(lone(peer) == doctest::Approx(0.1).epsilon(0.02));
+  // What leaves the node does not hold up what comes, but a link that is slow shows beside it, too.
+  const auto leaves = entered(other, link_flow::out);
+  CHECK(lone(peer) == doctest::Approx(0.1).epsilon(0.02));
+  for (int i = 0; i < 20; ++i) {
+    const auto beside = entered(other, link_flow::in);
+    book.ended(entered(peer, link_flow::in), tcp, 10s, true, t);
+    book.ended(beside, tcp, 100ms, true, t);
+  }
+  CHECK(lone(peer) > 4);
+  CHECK(lone(other) == doctest::Approx(0.1).epsilon(0.1));
+  book.ended(leaves, tcp, 100ms, false, t);
 }
 
 TEST_CASE("paths and peers have prices of their own; an unused path costs what it costs with others") {
   link_book book;
-  book.ended(peer, tcp, 100 * MiB, book.began(peer, 100 * MiB), 10s, true, t);
-  book.ended(peer, shm, 100 * MiB, book.began(peer, 100 * MiB), 10ms, true, t);
+  book.ended(book.began(peer, link_flow::in, 100 * MiB), tcp, 10s, true, t);
+  book.ended(book.began(peer, link_flow::in, 100 * MiB), shm, 10ms, true, t);
   CHECK(book.estimate(peer, tcp, 100 * MiB, t) > 9s);
   CHECK(book.estimate(peer, shm, 100 * MiB, t) < 11ms);
   CHECK(book.estimate(other, tcp, 100 * MiB, t) > 9s);
-  book.ended(other, tcp, 100 * MiB, book.began(other, 100 * MiB), 1s, false, t);  // it failed
+  book.ended(book.began(other, link_flow::in, 100 * MiB), tcp, 1s, false, t);  // it failed
   CHECK(book.view(t).size() == 2);
   book.forget(peer);
   CHECK(book.view(t).empty());
