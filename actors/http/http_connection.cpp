@@ -90,9 +90,11 @@ class http_connection::answer final : public http_responder {
   void owe(std::size_t bytes) { unsent_ += bytes; }
   void sent(std::size_t bytes) { unsent_ -= bytes; }
   bool ended() const { return ended_; }
+  /// The client was told that the connection ends with this answer, though it did not ask for that.
+  bool closes() const { return closes_; }
 
  private:
-  std::string head(unsigned status, const http_headers& headers, std::optional<std::size_t> length) const {
+  std::string head(unsigned status, const http_headers& headers, std::optional<std::size_t> length) {
     std::string text = "HTTP/1.1 " + std::to_string(status) + " " +
                        std::string{http::obsolete_reason(static_cast<http::status>(status))} + "\r\n";
     bool told = false;  // of what HEAD asks for, which is not sent
@@ -102,8 +104,9 @@ class http_connection::answer final : public http_responder {
     }
     if (!length && chunked_) text += "Transfer-Encoding: chunked\r\n";
     if (length && status != 204 && !told) text += "Content-Length: " + std::to_string(*length) + "\r\n";
-    text +=
-        keep_alive_ && (length || chunked_) ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    closes_ = keep_alive_ && owner_->shared_->draining;
+    const bool stays = keep_alive_ && !closes_ && (length || chunked_);
+    text += stays ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     return text;
   }
 
@@ -131,6 +134,7 @@ class http_connection::answer final : public http_responder {
   std::atomic<bool> closed_{false};
   std::atomic<bool> ended_{false};
   std::atomic<bool> events_{false};  ///< server-sent events
+  std::atomic<bool> closes_{false};
 };
 
 http_connection::http_connection(tcp::socket socket, std::shared_ptr<http_shared> shared)
@@ -361,9 +365,11 @@ void http_connection::flush() {
 
 void http_connection::end() {
   last_queued_ = false;
+  // A request may be on its way that the client sent before it read that this was the last answer.
+  const bool lingers = refused_ || answer_->closes();
   answer_.reset();
   settle();
-  if (refused_) return linger();
+  if (lingers) return linger();
   if (!keep_alive_) return gone();
   if (!watching_) return read();
   // Its handler may be queued with bytes already, so the next read waits for it.

@@ -35,6 +35,7 @@ struct http_shared {
   std::optional<boost::asio::ssl::context> tls;  ///< set before the first connection
   boost::asio::io_context context;
   std::atomic<std::size_t> connections{0};  ///< with an open socket
+  std::atomic<bool> draining{false};        ///< each connection may bring one more request, no more
   std::mutex mutex;
   std::vector<std::weak_ptr<http_connection>> all;  ///< guarded by `mutex`
   std::size_t answering = 0;        ///< guarded by `mutex`: requests whose answer is not all written

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "actors/http/http_connection.hpp"
+#include "actors/http/listener_handover.hpp"
 #include "runtime/log/log.hpp"
 
 namespace mooncaf {
@@ -92,6 +93,12 @@ class http_server::impl {
     };
     if (error) return refuse();
     const tcp::endpoint at{address, options.port};
+    auto inherited = inherit_listener(options.handover, address.to_string(), options.port);
+    if (!inherited) return fail(inherited.error());
+    if (*inherited) {
+      acceptor_.assign(at.protocol(), inherited->value().release(), error);
+      return error ? refuse() : begin();
+    }
     acceptor_.open(at.protocol(), error);
     if (error) return refuse();
     acceptor_.set_option(asio::socket_base::reuse_address(true), error);
@@ -99,7 +106,18 @@ class http_server::impl {
     if (error) return refuse();
     acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error) return refuse();
+    return begin();
+  }
+
+  /// From here on the address is this server's, and its successor's.
+  result<void> begin() {
+    const auto& options = shared_->options;
     port_ = acceptor_.local_endpoint().port();
+    if (!options.handover.empty()) {
+      auto offered = listener_offer::open(options.handover, acceptor_.native_handle());
+      if (!offered) return fail(offered.error());
+      offer_ = std::move(*offered);
+    }
     accept();
     for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { shared_->context.run(); });
     return {};
@@ -131,7 +149,30 @@ class http_server::impl {
     context.poll();
   }
 
+  void drain() {
+    offer_.reset();  // a successor that comes now listens by itself
+    shared_->draining = true;
+    asio::post(strand_, [this] {
+      beast::error_code error;
+      if (!acceptor_.is_open()) return;
+      acceptor_.cancel(error);
+      acceptor_.non_blocking(true, error);
+      while (true) {
+        auto socket = acceptor_.accept(asio::make_strand(shared_->context), error);
+        if (error) break;
+        admit(std::move(socket));
+      }
+      acceptor_.close(error);
+    });
+  }
+
+  std::size_t answering() const {
+    const std::lock_guard lock{shared_->mutex};
+    return shared_->answering;
+  }
+
   void settle(duration limit) {
+    offer_.reset();
     asio::post(strand_, [this] {
       beast::error_code ignored;
       acceptor_.close(ignored);
@@ -147,7 +188,8 @@ class http_server::impl {
   void accept() {
     acceptor_.async_accept(asio::make_strand(shared_->context),
                            [this](beast::error_code error, tcp::socket socket) {
-                             if (!acceptor_.is_open()) return;
+                             if (!error && shared_->draining) admit(std::move(socket));  // it came before
+                             if (!acceptor_.is_open() || shared_->draining) return;
                              if (!error) {
                                admit(std::move(socket));
                                return accept();
@@ -197,6 +239,7 @@ class http_server::impl {
   const std::shared_ptr<http_shared> shared_;
   const asio::strand<asio::io_context::executor_type> strand_;  ///< of all that accepts
   tcp::acceptor acceptor_;
+  std::optional<listener_offer> offer_;
   asio::steady_timer pause_;
   std::optional<std::chrono::steady_clock::time_point> complained_;  ///< on the strand
   std::size_t unaccepted_ = 0;                                       ///< since then; on the strand
@@ -214,6 +257,8 @@ result<std::unique_ptr<http_server>> http_server::start(http_options options, ht
   return std::unique_ptr<http_server>(new http_server(std::move(made)));
 }
 
+void http_server::drain() { impl_->drain(); }
+std::size_t http_server::answering() const { return impl_->answering(); }
 void http_server::settle(duration limit) { impl_->settle(limit); }
 std::uint16_t http_server::port() const noexcept { return impl_->port(); }
 std::size_t http_server::connections() const noexcept { return impl_->connections(); }

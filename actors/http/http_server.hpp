@@ -29,6 +29,9 @@ struct http_options {
   /// there.
   duration probe_interval = std::chrono::seconds(1);
   std::size_t max_unsent_bytes = 4u << 20;  ///< of a stream; a client that reads slower is dropped
+  /// A socket of the file system over which a successor gets the listening socket, and over which it is got
+  /// from a predecessor (`listener_handover.hpp`). Empty: neither.
+  std::string handover;
 };
 
 struct http_request {
@@ -77,6 +80,11 @@ class http_server {
   ~http_server();
   http_server(const http_server&) = delete;
   http_server& operator=(const http_server&) = delete;
+
+  /// Takes the connections that wait to be accepted, and no more. Each one that is open may still bring one
+  /// request, whose answer tells its client that the connection ends.
+  void drain();
+  std::size_t answering() const;  ///< requests whose answer is not all written
 
   /// Takes no more connections, and waits until every request under way has its answer written, but not
   /// longer than `limit`. Whoever makes the answers ends them before or meanwhile; new requests still reach

@@ -1,9 +1,11 @@
 // What honest clients rely on: requests arrive whole, answers in order, streams piece by piece, and leaving
 // is noticed.
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/actors/http/http_fixture.hpp"
+#include "tests/storage/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::testing;
@@ -389,4 +391,69 @@ TEST_CASE("an address that cannot be had is named in the error") {
   const auto nonsense = http_server::start({.host = "not an address"}, echo_handler());
   REQUIRE_FALSE(nonsense.has_value());
   CHECK(nonsense.error().detail.find("not an address") != std::string::npos);
+}
+
+TEST_CASE("a server that drains answers what its connections still bring, once, and takes no more") {
+  open_requests requests;
+  const auto server = serve(requests.handler());
+  raw_client running{server->port()}, idle{server->port()};
+  idle.say(get("/first"));
+  requests.next().out->respond(200, {}, "1");
+  CHECK(idle.answer().header("connection") == "keep-alive");
+  running.say(get("/running"));
+  const auto slow = requests.next();
+  raw_client queued{server->port()};
+  server->drain();
+  queued.say(get("/queued"));
+  requests.next().out->respond(200, {}, "2");
+  CHECK(queued.answer().header("connection") == "close");
+  CHECK(queued.closed());
+  idle.say(get("/second"));
+  requests.next().out->respond(200, {}, "3");
+  const auto last = idle.answer();
+  CHECK(last.body == "3");
+  CHECK(last.header("connection") == "close");
+  CHECK(eventually([&] { return server->answering() == 1; }));
+  slow.out->respond(200, {}, "4");
+  CHECK(running.answer().header("connection") == "close");
+  CHECK(eventually([&] { return server->answering() == 0; }));
+}
+
+TEST_CASE("a successor gets the listening socket, and no connection is lost between the two") {
+  const test::temp_dir folder;
+  http_options options;
+  options.handover = folder.path() + "/front";
+  auto old = http_server::start(options, echo_handler()).value();
+  options.port = old->port();
+  CHECK((std::filesystem::status(options.handover).permissions() & std::filesystem::perms::others_all) ==
+        std::filesystem::perms::none);
+  std::atomic<bool> over = false;
+  std::atomic<int> answered = 0, lost = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&, port = options.port] {
+      while (!over) {
+        raw_client client{port};
+        client.say(get("/x", "Connection: close\r\n"));
+        ++(client.answer().status == 200 ? answered : lost);
+      }
+    });
+  }
+  for (int generation = 0; generation < 5; ++generation) {
+    auto next = http_server::start(options, echo_handler());
+    REQUIRE_MESSAGE(next, to_string(next.error()));
+    CHECK((*next)->port() == options.port);
+    old->drain();
+    const int before = answered;
+    CHECK(eventually([&] { return answered > before + 50; }));
+    CHECK(eventually([&] { return old->answering() == 0 && old->connections() == 0; }));
+    old = std::move(*next);
+  }
+  over = true;
+  for (auto& c : clients) c.join();
+  CHECK(lost == 0);
+  options.port = static_cast<std::uint16_t>(options.port ^ 1);
+  CHECK(http_server::start(options, echo_handler()).error().code == ec::invalid_argument);
+  old.reset();
+  CHECK_FALSE(std::filesystem::exists(options.handover));
 }
