@@ -69,6 +69,7 @@ class api_server::impl {
     options.tls_key_file = o.tls_key_file;
     options.max_connections = o.max_connections;
     options.max_body_bytes = o.max_body_bytes;
+    options.handover = o.http_handover;
     options.threads = io_threads;
     auto started =
         http_server::start(options, [this](http_request request, std::shared_ptr<http_responder> responder) {
@@ -84,6 +85,12 @@ class api_server::impl {
     }
     return {};
   }
+
+  void drain() {
+    draining_ = true;
+    server_->drain();
+  }
+  const http_server& server() const { return *server_; }
 
   void stop(duration limit) {
     stopping_ = true;
@@ -142,6 +149,7 @@ class api_server::impl {
   const prompt_maker prompts_;
   const web_guard guard_;
   std::atomic<std::uint64_t> next_id_;
+  std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
   std::int64_t created_ = 0;
   work_pool pool_;                       ///< dies after the server, which gives it work
@@ -250,6 +258,9 @@ void api_server::impl::route(const api_call_ptr& c, endpoint_id id) {
     case endpoint_id::version:
       return c->json(R"({"version":")" MOONCAF_VERSION R"("})");
     case endpoint_id::health:
+      if (draining_)
+        return c->fail({ec::unavailable, "draining: this gateway ends its requests and takes no more"}, {},
+                       1);
       return from_cluster(c, health_of);
     case endpoint_id::integrity:
       return from_cluster(c, integrity_of);
@@ -483,6 +494,9 @@ void api_server::impl::detokenize(const api_call& c) {
 
 api_server::api_server(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
 api_server::~api_server() = default;
+void api_server::drain() { impl_->drain(); }
+std::size_t api_server::answering() const { return impl_->server().answering(); }
+std::size_t api_server::connections() const noexcept { return impl_->server().connections(); }
 void api_server::stop(duration limit) { impl_->stop(limit); }
 std::uint16_t api_server::port() const noexcept { return impl_->port(); }
 

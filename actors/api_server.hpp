@@ -31,6 +31,12 @@ class api_server {
                                                    api_backends backends);
   ~api_server();
 
+  /// `/health` says from now on that this gateway leaves, no connection is taken any more, and what the open ones
+  /// still bring is answered as their last request.
+  void drain();
+  std::size_t answering() const;
+  std::size_t connections() const noexcept;
+
   /// Takes no more requests (503), ends the gateway, which tells those under way, and waits until they have
   /// been told, for `limit` at most.
   void stop(duration limit);

@@ -44,6 +44,9 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
       [this](roll_atom, const roll_call& call) { return tell(&decode_core::answer_roll, call); },
       [this](peer_down_atom, node_id peer) { tell(&decode_core::peer_lost, peer); },
       [this](status_atom) { return status(); },
+      [this](leave_atom) {
+        tell(&decode_core::leave, error{ec::unavailable, "the node leaves"});
+      },
       [this](landed_atom, const attempt_id& id, bool complete) {
         tell(&decode_core::landed, id.owner(), complete);
       },

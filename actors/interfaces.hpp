@@ -107,6 +107,8 @@ using prefill_worker_actor = caf::typed_actor<
     MOONCAF_RPC(roll_answer, roll_atom, roll_call),
     // A node cannot be reached: requests of its gateway end, requests that decode there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
+    // INTERNAL: the process leaves: gives back what is not done, and takes no more.
+    MOONCAF_RPC(void, leave_atom),
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: more layers of an attempt's prefix are in.
     MOONCAF_RPC(void, layers_atom, attempt_id),
@@ -129,6 +131,8 @@ using decode_worker_actor = caf::typed_actor<
     MOONCAF_RPC(roll_answer, roll_atom, roll_call),
     // A node cannot be reached: requests of its gateway end, requests that prefill there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
+    // INTERNAL: the process leaves: gives back what is not done, and takes no more.
+    MOONCAF_RPC(void, leave_atom),
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: every expected slice of the attempt has landed and verified (true), or one was corrupt (false).
     MOONCAF_RPC(void, landed_atom, attempt_id, bool),
@@ -177,6 +181,8 @@ using node_actor = caf::typed_actor<
     MOONCAF_RPC(node_info, hello_atom, node_info),
     // The report of this process.
     MOONCAF_RPC(node_report, status_atom),
+    // INTERNAL: the process was told to stop: its reports say so from now on.
+    MOONCAF_RPC(void, drain_atom),
     // INTERNAL: others can reach us at this control port from now on: join.
     MOONCAF_RPC(void, listen_atom, std::uint16_t),
     // INTERNAL: reports load; looks for the conductor and for members that are not connected.

@@ -64,6 +64,7 @@ node_actor::behavior_type node::make_behavior() {
         mine.device = stats_of(context_->device_blocks.get(), context_->reach.get());
         return local_.report(*this, std::move(mine));
       },
+      [this](drain_atom) { tell(&membership_core::drain); },
       [this](tick_atom) { tick(); },
   };
 }
@@ -75,7 +76,6 @@ void node::on_exit() {
   dialler_ = nullptr;
   dial_ = nullptr;
   directory_ = nullptr;
-  connected_.clear();
   info_ = nullptr;
 }
 

@@ -21,6 +21,9 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
       [this](roll_atom, const roll_call& call) { return tell(&prefill_core::answer_roll, call); },
       [this](peer_down_atom, node_id peer) { tell(&prefill_core::peer_lost, peer); },
       [this](status_atom) { return status(); },
+      [this](leave_atom) {
+        tell(&prefill_core::leave, error{ec::unavailable, "the node leaves"});
+      },
       [this](layers_atom, const attempt_id& id) {
         if (const auto* request = find(id.owner()); request && request->load)
           tell(&prefill_core::layers_in, id.owner(), request->load->leading());

@@ -66,6 +66,12 @@ result<void> check_can_listen(const std::string& option, const host_port& at) {
   return refused(message_of(problem), advice(problem));
 }
 
+/// A predecessor is there to give its listening socket; whether it is the right one shows when it does.
+bool handed_over(const std::string& path) {
+  std::error_code none;
+  return !path.empty() && std::filesystem::is_socket(path, none);
+}
+
 result<void> check_keys(const gateway_options& o) {
   const auto keys = api_keys::load(o);
   return keys ? result<void>{} : fail(keys.error());
@@ -93,6 +99,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
   const bool mounts = o.cluster.cache && o.store.dram_bytes > 0;
   const auto directory = directory_listen(o);
   const bool computes = o.cluster.prefill || o.cluster.decode;
+  const bool succeeds = o.cluster.gateway && handed_over(o.gateway.http_handover);
   const auto room = [&]() -> result<void> {
     const auto known = memory_room_now();
     // Whether the conductor of a model carries a store is not known before it is found.
@@ -112,8 +119,9 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
   const std::pair<exit_code, std::function<result<void>()>> steps[] = {
       {exit_code::options, [&] { return computes ? check_device(o.model.device) : result<void>{}; }},
       {exit_code::address, [&] { return listen(true, "listen", o.cluster.listen); }},
-      {exit_code::address, [&] { return listen(o.cluster.gateway, "http", o.gateway.http); }},
-      {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},
+      {exit_code::address, [&] { return listen(o.cluster.gateway && !succeeds, "http", o.gateway.http); }},
+      {exit_code::address,
+       [&] { return listen(o.metrics.enabled && !succeeds, "metrics-listen", o.metrics.listen); }},
       {exit_code::address, [&] { return listen(blocks || mounts, "data-listen", o.transport.data_listen); }},
       {exit_code::address,
        [&] { return directory ? listen(true, "store-listen", *directory) : result<void>{}; }},

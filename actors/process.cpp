@@ -153,7 +153,8 @@ result<void> process::join() {
   const auto root =
       spawn_vital<node>("node", context_, local_, std::make_shared<node_info>(info_), c.join, dial,
                         new_executor(), [this](const std::string& at) { directory_found(at); });
-  roots_.push_back(caf::actor_cast<caf::actor>(root));
+  info_.node = caf::actor_cast<caf::actor>(root);
+  roots_.push_back(info_.node);
   const auto published = link_->publish(root, c.listen.host, c.listen.port);
   if (!published) return fail(published.error());
   log_info("control", {{"at", to_string(host_port{info_.host, *published})}});
@@ -177,9 +178,11 @@ result<void> process::open_http() {
 result<void> process::open_metrics() {
   const auto& m = opts().metrics;
   if (!m.enabled) return {};
-  auto started = serve_metrics(m.listen.host, m.listen.port, [meters = context_->meters, objects = objects_] {
-    return meters->text() + objects->metrics_text();
-  });
+  const auto& handover = opts().gateway.http_handover;
+  auto started = serve_metrics(
+      m.listen.host, m.listen.port,
+      [meters = context_->meters, objects = objects_] { return meters->text() + objects->metrics_text(); },
+      handover.empty() ? std::string{} : handover + ".metrics");
   if (!started) return fail(started.error());
   metrics_port_ = std::move(*started);
   log_info("metrics", {{"at", to_string(host_port{m.listen.host, metrics_port_->port()})}});
@@ -313,7 +316,7 @@ int process::run() {
   terminate_guard guard;
   introduce();
   auto built = [this] {
-    const stop_at_once until_ready;
+    const stop_at_once until_ready{"was not ready yet"};
     return build_with_what_there_is();
   }();
   if (!built) {
@@ -324,6 +327,10 @@ int process::run() {
     guard.started();
     log_info("ready", {{"roles", info_.roles}});
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
+  }
+  const stop_at_once now_told{"was stopping"};
+  if (built) {
+    drain();
     flush();
   }
   if (http_) http_->stop(told_limit);

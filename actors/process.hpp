@@ -43,6 +43,8 @@ class process {
   /// Notes with which status a step that failed ends the process.
   result<void> step(exit_code code, result<void> outcome);
   result<void> spawn_conductor();
+  /// Ends what is under way here, or hands it over, before the process leaves (`drain_core`).
+  void drain();
   void flush();
   shutdown_result stop();
   const options& opts() const { return context_->opts; }

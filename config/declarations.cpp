@@ -83,6 +83,7 @@ declaration role_option() {
   return d;
 }
 
+/// What a process is and does as a member of its cluster, up to its end.
 void add_cluster(table& t) {
   const auto c = &options::cluster;
   const std::string s = "cluster";
@@ -110,6 +111,11 @@ void add_cluster(table& t) {
        "disaggregated keeps prefill and decode on instances of their own; coupled has one worker do both"},
       s, at(c, &cluster_options::mode),
       {{"disaggregated", serving_mode::disaggregated}, {"coupled", serving_mode::coupled}}));
+  t.push_back(
+      time({"drain-timeout", "drain_timeout",
+            "Once told to stop, take no new work and end what runs for at most this long; workers hand "
+            "the rest to others. 0s ends it at once, as a second signal does"},
+           s, at(c, &cluster_options::drain_timeout), 0s, 24h));
 }
 
 /// A model's memory and its device are options of one section, since sizes of one follow from the other.
@@ -385,6 +391,12 @@ void add_gateway(table& t) {
   const std::string s = "gateway", who = "gateway";
   t.push_back(endpoint({"http", "http", "Where the OpenAI-compatible API and the live page are served", who},
                        s, at(c, &gateway_options::http)));
+  t.push_back(text(
+      {"http-handover", "http_handover",
+       "Socket over which a successor that is started before this process is told to stop gets the listening "
+       "sockets of --http and --metrics-listen, so that no connection is refused; empty: none",
+       who},
+      s, at(c, &gateway_options::http_handover), "PATH"));
   t.push_back(text({"api-key", "api_key",
                     "Key that clients must send as a bearer token; empty: $MOONCAF_API_KEY, or none", who},
                    s, at(c, &gateway_options::api_key), "KEY"));

@@ -15,6 +15,7 @@ using namespace std::chrono_literals;
 namespace cluster {
 inline constexpr auto mode = serving_mode::disaggregated;  // the purpose of mooncaf
 inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: other hosts get in only if configured
+inline constexpr auto drain_timeout = 30s;                 // most answers; service managers wait longer
 }  // namespace cluster
 
 namespace model {

@@ -46,6 +46,8 @@ struct cluster_options {
   std::string cluster_secret_file;  ///< empty: that of the user, made at first start
   std::string name;                 ///< for logs, metrics and /cluster; empty: made from host and process id
   serving_mode mode = serving_mode::disaggregated;
+  std::chrono::nanoseconds
+      drain_timeout{};  ///< for what runs, once the process was told to stop; 0: it is ended
 };
 
 struct model_options {
@@ -175,6 +177,7 @@ struct form_choice {
 
 struct gateway_options {
   host_port http;
+  std::string http_handover;         ///< socket over which a successor gets `http`'s; empty: none
   std::string api_key;               ///< empty: no key needed
   std::string api_key_file;          ///< its first line is the key; empty: none
   std::string api_keys_file;         ///< several keys, each with a tenant and its limits; empty: none

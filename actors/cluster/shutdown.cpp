@@ -45,8 +45,8 @@ int wait_for_stop() {
   return signal;
 }
 
-stop_at_once::stop_at_once() : over_(eventfd(0, EFD_CLOEXEC)) {
-  watcher_ = std::thread([over = over_] {
+stop_at_once::stop_at_once(const char* state) : over_(eventfd(0, EFD_CLOEXEC)) {
+  watcher_ = std::thread([over = over_, state] {
     const auto set = stop_signals();
     const int signals = signalfd(-1, &set, SFD_CLOEXEC);
     pollfd waits[] = {{signals, POLLIN, 0}, {over, POLLIN, 0}};
@@ -55,7 +55,7 @@ stop_at_once::stop_at_once() : over_(eventfd(0, EFD_CLOEXEC)) {
     // A signal that comes as the guard ends is left pending, for `wait_for_stop`.
     signalfd_siginfo seen{};
     if (waits[1].revents == 0 && waits[0].revents != 0 && read(signals, &seen, sizeof seen) == sizeof seen) {
-      log_info("stopped", {{"signal", std::to_string(seen.ssi_signo)}, {"state", "was not ready yet"}});
+      log_info("stopped", {{"signal", std::to_string(seen.ssi_signo)}, {"state", state}});
       leave_now(128 + static_cast<int>(seen.ssi_signo));
     }
     close(signals);

@@ -20,11 +20,12 @@ void claim_stop_signals();
 int wait_for_stop();
 
 /// While it lives, a stop signal ends the process at once with status 128 + its number: for the time in which
-/// nothing has begun that would have to end in order. Afterwards signals wait for `wait_for_stop` again.
+/// nothing has begun that would have to end in order, and for the end, when whoever asks again wants no order. Afterwards signals wait for `wait_for_stop` again.
 /// @thread One thread of its own, after `claim_stop_signals`.
 class stop_at_once {
  public:
-  stop_at_once();
+  /// @param state  of the process, for the log: "was not ready yet".
+  explicit stop_at_once(const char* state);
   ~stop_at_once();
   stop_at_once(const stop_at_once&) = delete;
   stop_at_once& operator=(const stop_at_once&) = delete;

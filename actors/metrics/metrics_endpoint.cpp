@@ -11,12 +11,14 @@ constexpr std::size_t scraper_limit = 64;  ///< connections; a handful of scrape
 }  // namespace
 
 result<std::unique_ptr<http_server>> serve_metrics(const std::string& host, std::uint16_t port,
-                                                   std::function<std::string()> text) {
+                                                   std::function<std::string()> text,
+                                                   const std::string& handover) {
   http_options options;
   options.host = host;
   options.port = port;
   options.max_connections = scraper_limit;
   options.max_body_bytes = 1024;
+  options.handover = handover;
   return http_server::start(
       options, [text = std::move(text)](http_request request, std::shared_ptr<http_responder> out) {
         if (request.path != "/metrics")

@@ -17,8 +17,10 @@ inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; 
 /// reach it.
 /// @param port  0: any free one.
 /// @param text  what is scraped; called on threads of the server.
+/// @param handover  as `http_options::handover`
 /// @error `ec::io_error` with the address, if it cannot be had.
 result<std::unique_ptr<http_server>> serve_metrics(const std::string& host, std::uint16_t port,
-                                                   std::function<std::string()> text);
+                                                   std::function<std::string()> text,
+                                                   const std::string& handover = {});
 
 }  // namespace mooncaf

@@ -40,7 +40,7 @@ result<void> check_secret(const common_arguments& common, const std::string& hos
 
 /// A directory that is not there yet is waited for; what else may be wrong does not pass by itself.
 result<std::unique_ptr<segment_mount>> mount_when_there(const segment_mount_options& options) {
-  const stop_at_once meanwhile;
+  const stop_at_once meanwhile{"was not ready yet"};
   std::string said;
   for (duration pause = std::chrono::milliseconds(50);;
        pause = std::min<duration>(2 * pause, std::chrono::seconds(2))) {

@@ -67,6 +67,11 @@ const worker_standing* standing_of(const member_status& m, worker_id worker) {
   return known == m.workers.end() ? nullptr : &*known;
 }
 
+std::string_view state_of(const member_status& m, const worker_load& w) {
+  if (!w.failure.empty()) return "failed";
+  return m.latest.draining ? "draining" : "live";
+}
+
 void add_instances(json& out, const member_status& m, const names& names) {
   for (const auto& w : m.latest.workers) {
     const auto* standing = standing_of(m, w.id);
@@ -74,7 +79,7 @@ void add_instances(json& out, const member_status& m, const names& names) {
     auto entry = with_fields({{"name", names.of(w.id)},
                               {"role", to_string(standing->role)},
                               {"node", m.name},
-                              {"state", w.failure.empty() ? "live" : "failed"}},
+                              {"state", state_of(m, w)}},
                              w);
     entry["load"] = std::bit_cast<double>(standing->load_bits);
     out["instances"].push_back(std::move(entry));
@@ -87,6 +92,7 @@ void add_member(json& out, const member_status& m, const names& names) {
                           {"roles", m.roles},
                           {"host", m.host},
                           {"silent_s", to_seconds(duration{m.silent_ns})},
+                          {"draining", r.draining},
                           {"requests", r.requests_live}});
   add_instances(out, m, names);
   if (r.has_shard)
@@ -156,7 +162,7 @@ result<std::string> health_of(const cluster_status& cluster) {
   for (const auto& m : cluster.members) {
     for (const auto& w : m.latest.workers) {
       const auto* standing = standing_of(m, w.id);
-      if (!standing || !w.failure.empty()) continue;
+      if (!standing || state_of(m, w) != "live") continue;
       prefill = prefill || standing->role == worker_role::prefill;
       decode = decode || standing->role == worker_role::decode;
     }

@@ -77,7 +77,9 @@ void cluster_core::forget(node_id node, time_point now) {
 }
 
 standing cluster_core::report(const node_report& message, time_point now) {
-  if (!members_.contains(message.node)) return {false, roster_, false};
+  const auto known = members_.find(message.node);
+  if (known == members_.end()) return {false, roster_, false, false, false};
+  auto& m = known->second;
   board_.reported(message, now);
   scheduler_.heartbeat(message.node, now);
   scheduler_.unreachable(message.node, message.unreachable);
@@ -89,9 +91,25 @@ standing cluster_core::report(const node_report& message, time_point now) {
     const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
     scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
   }
+  if (message.draining && !std::exchange(m.draining, true)) drain(message.node);
   learn_prices(message);
   questions_.advance(now);
-  return {true, roster_, message.roster != roster_};
+  return {true, roster_, message.roster != roster_, m.draining, m.draining && last_of_a_role(m)};
+}
+
+bool cluster_core::last_of_a_role(const member& leaving) const {
+  return std::ranges::any_of(leaving.card.workers, [&](const instance_desc& mine) {
+    return std::ranges::none_of(members_, [&](const auto& other) {
+      return !other.second.draining && std::ranges::any_of(other.second.card.workers, [&](const auto& w) {
+        return w.role == mine.role;
+      });
+    });
+  });
+}
+
+void cluster_core::drain(node_id node) {
+  for (const auto& worker : members_.at(node).card.workers)
+    (void)scheduler_.set_state(worker.id, instance_state::draining);
 }
 
 /// Its gateways hear from itself what becomes of their requests there.
@@ -193,7 +211,7 @@ void cluster_core::blocks(const block_event_batch& batch) {
 void cluster_core::offer(const block_event_batch& batch) {
   std::vector<node_id> pool;
   for (const auto& [id, m] : members_) {
-    if (m.card.is_pool()) pool.push_back(id);
+    if (m.card.is_pool() && !m.draining) pool.push_back(id);
   }
   if (pool.empty()) return;
   std::vector<block_name> stored;

@@ -96,13 +96,18 @@ class cluster_core {
  private:
   struct member {
     member_card card;
-    event_stream stream;  ///< the announcements of its shard
+    event_stream stream;    ///< the announcements of its shard
+    bool draining = false;  ///< it was told to stop: nothing is placed there
   };
 
   /// Forgets a member of which the core has dropped everything.
   void forget(node_id node, time_point now);
   /// Only an answer that came to its own end teaches the scheduler how long answers take.
   void over(const request_event& e, time_point now);
+  /// A node that was told to stop finishes its requests.
+  void drain(node_id node);
+  /// Whether there is nobody else for the work of one of its workers.
+  bool last_of_a_role(const member& leaving) const;
   /// A worker whose device failed; its node stays.
   void drop_worker(node_id node, worker_id worker);
   /// Takes over the prices that the node measured of its links and its disk.

@@ -200,7 +200,7 @@ void decode_attempts::refuse(std::uint64_t owner, error cause, duration retry_af
 
 void decode_attempts::fail(attempt& a, attempt_failed message) {
   message.id = a.id;
-  message.lost_device = lost_ && a.busy;
+  message.lost_device = lost_ && a.busy && !leaving_;
   actions_.emplace_back(std::move(message));
   end(a.claim.owner());
 }
@@ -212,6 +212,12 @@ void decode_attempts::device_lost(error why) {
     if (!a.over) owners.push_back(owner);
   }
   for (const auto owner : owners) fail(owner, *lost_, true);
+}
+
+void decode_attempts::leave(error why) {
+  if (lost_) return;
+  leaving_ = true;
+  device_lost(std::move(why));
 }
 
 void decode_attempts::end(std::uint64_t owner) {

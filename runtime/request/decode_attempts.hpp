@@ -104,6 +104,8 @@ class decode_attempts {
   /// Nothing is computed here any more: every attempt is given back, now and whenever it comes. A step at
   /// work ends as ever.
   void device_lost(error why);
+  /// The process leaves: the same, but no device is to blame.
+  void leave(error why);
   /// Decode's own refusal: the prefill was for nothing.
   void refuse(std::uint64_t owner, error cause, duration retry_after);
   void end(std::uint64_t owner);
@@ -126,6 +128,7 @@ class decode_attempts {
   /// Prefill nodes that were asked to stop, and how often they had been fenced.
   std::unordered_map<std::uint64_t, std::pair<node_id, std::uint64_t>> stopping_;
   std::optional<error> lost_;  ///< why the device computes nothing any more
+  bool leaving_ = false;       ///< … it is whole, and its process leaves
   attempt_actions actions_;
 };
 

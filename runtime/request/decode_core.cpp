@@ -280,6 +280,11 @@ void decode_core::device_lost(error why, time_point now) {
   settle(now);
 }
 
+void decode_core::leave(error why, time_point now) {
+  attempts_.leave(std::move(why));
+  settle(now);
+}
+
 std::span<const slot_index> decode_core::slots_of(std::uint64_t owner) {
   return attempts_.find(owner)->claim.slots();
 }

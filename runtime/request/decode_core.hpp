@@ -76,6 +76,8 @@ class decode_core {
   /// Nothing is computed here any more: every attempt is given back, now and whenever it comes. A step at
   /// work ends as ever.
   void device_lost(error why, time_point now);
+  /// The process leaves: gives its requests back and takes no more. Tokens so far are out before that.
+  void leave(error why, time_point now);
 
   /// The slots of an attempt's blocks, prompt order; more of them as it grows. @pre it is here.
   std::span<const slot_index> slots_of(std::uint64_t owner);

@@ -67,6 +67,7 @@ void membership_core::look_again(const error& why, time_point now) {
 
 void membership_core::follow(const introduction_ptr& conductor) {
   conductor_ = conductor;
+  standing_ = {};
   actions_.emplace_back(membership_action::follow{conductor});
 }
 
@@ -77,14 +78,20 @@ void membership_core::stands(const standing& how, const std::vector<introduction
     return;
   }
   version_ = how.version;
+  standing_ = how;
   if (how.news) learn(others, false, now);
 }
+
+void membership_core::drain() { draining_ = true; }
 
 node_report membership_core::report() const {
   node_report out;
   out.node = self_->id;
   out.roster = version_;
   out.unreachable = roster_.unreachable();
+  out.draining = draining_;
+  out.announced = standing_.draining;
+  out.last = standing_.last;
   return out;
 }
 

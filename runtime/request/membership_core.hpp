@@ -113,6 +113,8 @@ class membership_core {
   /// Peers that the data plane had shut out when it was `asked` are greeted anew: only then do both sides
   /// agree on what may still be written.
   void fenced(std::span<const node_id> peers, time_point asked, time_point now);
+  /// This node was told to stop: its reports say so from now on.
+  void drain();
   /// Forgets everybody; nothing is called after it.
   void close();
 
@@ -156,6 +158,8 @@ class membership_core {
   introduction_ptr conductor_;  ///< that local actors follow; null: none
   node_id conductor_node_;      ///< where it was last
   bool joining_ = false;        ///< looking for the conductor, or waiting for its answer
+  bool draining_ = false;
+  standing standing_;  ///< as the conductor that is followed said last
   backoff join_wait_;
   time_point join_at_{};
   peer_roster roster_;
@@ -164,7 +168,7 @@ class membership_core {
   std::unordered_map<node_id, acquaintance> peers_;    ///< connected
   std::unordered_map<greeting_ticket, greeting> greetings_;  ///< under way
   greeting_ticket next_greeting_ = 1;
-  std::unordered_map<std::string, std::string> complaints_;  ///< the latest, by what they are about
+  std::unordered_map<std::string, std::string> complaints_;  ///< the latest, by subject
   membership_actions actions_;
 };
 

@@ -161,6 +161,8 @@ struct standing {
   bool member = false;        ///< false: the sender was dropped, or never joined; it should join
   std::uint64_t version = 0;  ///< of the list of members: grows with every join and leave
   bool news = false;          ///< the sender knows another version
+  bool draining = false;      ///< nothing is placed there any more, as the sender asked
+  bool last = false;          ///< … and no other member has a worker of some role of it
 };
 
 // ---- the work -----------------------------------------------------------------------------------------

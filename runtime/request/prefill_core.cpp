@@ -315,7 +315,7 @@ void prefill_core::fail(std::uint64_t owner, error cause, bool retriable) {
   message.id = a.id;
   message.cause = std::move(cause);
   message.retriable = retriable;
-  message.lost_device = lost_ && a.busy;
+  message.lost_device = lost_ && a.busy && !leaving_;
   message.wasted_prefill_tokens = a.computed - std::min(a.computed, a.stats.cached_tokens);
   actions_.emplace_back(std::move(message));
   end(owner);
@@ -328,6 +328,12 @@ void prefill_core::device_lost(error why) {
     if (a.at != phase::sending && !a.over) owners.push_back(owner);
   }
   for (const auto owner : owners) fail(owner, *lost_, true);
+}
+
+void prefill_core::leave(error why) {
+  if (lost_) return;
+  leaving_ = true;
+  device_lost(std::move(why));
 }
 
 void prefill_core::end(std::uint64_t owner) {

@@ -265,6 +265,8 @@ class prefill_core {
   /// Nothing is computed here any more: attempts that still need it are given back, now and whenever they
   /// come; computed ones go on to decode. A step at work ends as ever.
   void device_lost(error why);
+  /// The process leaves: gives prompts back that are not computed yet, and takes no more.
+  void leave(error why);
 
   /// Null if it is not here.
   attempt* find(std::uint64_t owner);
@@ -327,6 +329,7 @@ class prefill_core {
   bool computing_ = false;
   bool step_waits_ = false;    ///< the step at work waits for layers
   std::optional<error> lost_;  ///< why the device computes nothing any more
+  bool leaving_ = false;       ///< … it is whole, and its process leaves
   prefill_actions actions_;
 };
 

@@ -116,6 +116,9 @@ struct node_report {
   std::uint64_t requests_live = 0;   ///< requests that any actor of this node still holds
   std::uint64_t roster = 0;          ///< version of the list of members that it knows
   std::vector<node_id> unreachable;  ///< members that it is not connected with
+  bool draining = false;             ///< it was told to stop: it finishes its requests and takes no more
+  bool announced = false;            ///< … and the conductor has said that it places nothing there
+  bool last = false;                 ///< … and that there is no other worker of some role of it
 };
 
 // ---- the cluster, as its conductor sees it

@@ -54,6 +54,7 @@ inline prefill_worker_actor::behavior_type fake_prefill(prefill_worker_actor::po
       [=](roll_atom, const roll_call& call) { return log->answer_roll(call); },
       [](peer_down_atom, node_id) { FAIL_CHECK("peers are the node's business"); },
       [](status_atom) { return worker_load{}; },
+      [](leave_atom) { FAIL_CHECK("internal"); },
       [](layers_atom, const attempt_id&) { FAIL_CHECK("internal"); },
       [](stop_atom, const attempt_id&) { FAIL_CHECK("internal"); },
       [](sent_atom, const attempt_id&, bool) { FAIL_CHECK("internal"); },
@@ -70,6 +71,7 @@ inline decode_worker_actor::behavior_type fake_decode(decode_worker_actor::point
       [=](roll_atom, const roll_call& call) { return log->answer_roll(call); },
       [](peer_down_atom, node_id) { FAIL_CHECK("peers are the node's business"); },
       [](status_atom) { return worker_load{}; },
+      [](leave_atom) { FAIL_CHECK("internal"); },
       [](landed_atom, const attempt_id&, bool) { FAIL_CHECK("internal"); },
       [](tick_atom) { FAIL_CHECK("internal"); },
   };

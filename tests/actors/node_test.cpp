@@ -66,6 +66,7 @@ class relay final : public node_actor::base {
           return promise;
         },
         [](status_atom) { return node_report{}; },
+        [](drain_atom) {},
         [](listen_atom, std::uint16_t) {},
         [](tick_atom) {},
     };
@@ -299,6 +300,25 @@ TEST_CASE_FIXTURE(node_world, "a node that the conductor dropped, and that is al
     pass(1s);
     CHECK(cluster()["nodes"].size() == 2);
     CHECK(schedule(id).rejection.code == ec::none);
+  }
+}
+
+TEST_CASE_FIXTURE(node_world,
+                  "a node that was told to stop gets no work, is shown as draining, and knows it") {
+  add(2);
+  pass(1s);
+  CHECK_FALSE(ask<node_report>(machines.at(2).root, status_atom_v)->announced);
+  caf::anon_send(machines.at(2).root, drain_atom_v);
+  pass(500ms);
+  const auto standing = ask<node_report>(machines.at(2).root, status_atom_v).value();
+  CHECK(standing.announced);
+  CHECK_FALSE(standing.last);
+  for (const auto& n : cluster()["nodes"]) CHECK(n["draining"] == (n["name"] == "node-2"));
+  for (int i = 0; i < 8; ++i) {
+    const auto where = schedule(1);
+    REQUIRE(where.rejection.code == ec::none);
+    CHECK(where.prefill_node == node_id{1});
+    CHECK(where.decode_node == node_id{1});
   }
 }
 

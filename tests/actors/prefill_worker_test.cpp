@@ -158,6 +158,20 @@ TEST_CASE_FIXTURE(worker_world,
         std::vector{j.id});
 }
 
+TEST_CASE_FIXTURE(worker_world,
+                  "workers of a process that leaves give their requests back, and hold nothing") {
+  const auto j = job(prompt(30), a, b, 200);
+  caf::anon_send(a.prefill, job_atom_v, j);
+  caf::anon_send(b.decode, job_atom_v, j);
+  REQUIRE(until([&] { return log(j).first.has_value(); }));
+  caf::anon_send(b.decode, leave_atom_v);
+  caf::anon_send(a.prefill, leave_atom_v);
+  REQUIRE(until([&] { return log(j).failed.has_value(); }));
+  CHECK(log(j).failed->retriable);
+  CHECK_FALSE(log(j).failed->lost_device);
+  CHECK(until([&] { return all_idle(); }));
+}
+
 TEST_CASE_FIXTURE(worker_world, "workers say when they wait for each other") {
   const auto j = job(prompt(30), a, b, 200);
   const roll_call call{j.gateway_node, {j.id}};

@@ -18,6 +18,7 @@ node_actor::behavior_type silent_node(node_actor::pointer) {
   return {
       [](hello_atom, const node_info&) { return node_info{}; },
       [](status_atom) { return node_report{}; },
+      [](drain_atom) {},
       [](listen_atom, std::uint16_t) {},
       [](tick_atom) {},
   };

@@ -54,6 +54,11 @@ roll_answer decode_twin::answer_roll(const roll_call& call) {
   return answer;
 }
 
+void decode_twin::leave() {
+  core_.leave(error{ec::unavailable, "the node leaves"}, here_.now());
+  act();
+}
+
 void decode_twin::peer_lost(process peer) {
   core_.peer_lost(node_of(peer), here_.now());
   act();

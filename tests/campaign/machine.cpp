@@ -7,6 +7,7 @@ namespace {
 constexpr duration sweep_interval = 500ms;
 constexpr duration message_delay = 10us;  ///< between actors of a process
 constexpr duration flush_limit = 2s;
+constexpr duration look_interval = 20ms;  ///< at what a process that drains still holds
 
 }  // namespace
 
@@ -38,6 +39,39 @@ void machine::leave() {
   w.net.in(self, flush_limit, die);
   if (!cache) return die();
   cache->flush(die);
+}
+
+void machine::drain(duration limit) {
+  leaving = true;
+  drains_.emplace(drain_parts{gateway != nullptr, prefill || decode}, limit);
+  drains_->begin(now());
+  go_on_draining();
+}
+
+/// actors/process_drain.cpp.
+void machine::go_on_draining() {
+  for (const auto order : drains_->take_orders()) {
+    switch (order) {
+      case drain_order::close_front:
+        closed = true;
+        break;
+      case drain_order::announce:
+        member.drain();
+        break;
+      case drain_order::hand_over:
+        if (prefill) prefill->leave();
+        if (decode) decode->leave();
+        break;
+      case drain_order::leave:
+        return leave();
+    }
+  }
+  w.net.in(self, look_interval, [this] {
+    const auto standing = member.standing();
+    const auto held = (prefill ? prefill->size() : 0) + (decode ? decode->size() : 0);
+    drains_->look({gateway ? gateway->core.size() : 0, 0, held, standing.announced, standing.last}, now());
+    go_on_draining();
+  });
 }
 
 void machine::lost(process other) {

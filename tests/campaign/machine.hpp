@@ -13,6 +13,7 @@
 #include "runtime/request/cluster_core.hpp"
 #include "runtime/request/copy_core.hpp"
 #include "runtime/request/decode_core.hpp"
+#include "runtime/request/drain_core.hpp"
 #include "runtime/request/gateway_core.hpp"
 #include "runtime/request/membership_core.hpp"
 #include "runtime/request/prefill_core.hpp"
@@ -91,6 +92,7 @@ class membership {
  public:
   explicit membership(machine& here);
   void start() { tick(); }
+  void drain();
   void lost(process other);
   /// Another node introduces itself. @returns our number for the meeting.
   std::uint64_t greeted(process other, std::uint64_t meeting);
@@ -126,6 +128,7 @@ class prefill_twin {
   void target(const kv_target& target);
   void cancel(const attempt_id& id, std::function<void(bool stopped)> answer);
   roll_answer answer_roll(const roll_call& call);
+  void leave();
   void peer_lost(process peer);
   std::vector<std::uint64_t> sweep();
   std::size_t size() const noexcept { return core_.size(); }
@@ -198,6 +201,7 @@ class decode_twin {
   void done(const prefill_done& message);
   void cancel(const attempt_id& id);
   roll_answer answer_roll(const roll_call& call);
+  void leave();
   void peer_lost(process peer);
   void landed(std::uint64_t owner);
   std::vector<std::uint64_t> sweep();
@@ -313,6 +317,8 @@ class machine {
   void local_up(process peer);
   void local_down(process peer);
   void follow(bool conductor);
+  /// Told to stop, with so much time for what runs.
+  void drain(duration limit);
   void send_snapshot();
 
   machine& at(process p) { return *w.machines[p]; }
@@ -333,15 +339,18 @@ class machine {
   std::unique_ptr<gateway_twin> gateway;
   std::unique_ptr<conductor_twin> conductor;
   bool leaving = false;
+  bool closed = false;  ///< its gateway takes no new requests
 
  private:
   void tick();
   void send_events();
+  void go_on_draining();
 
   struct question {
     process to;
     std::function<void()> failed;
   };
+  std::optional<drain_core> drains_;
   std::map<std::uint64_t, question> questions_;
   std::uint64_t next_question_ = 1;
   bool announces_ = false;

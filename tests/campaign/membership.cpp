@@ -55,6 +55,11 @@ void membership::report() {
   });
 }
 
+void membership::drain() {
+  core_.drain();
+  report();
+}
+
 void membership::lost(process other) {
   core_.lost(node_of(other), "the connection broke", here_.now());
   act();

@@ -63,6 +63,11 @@ roll_answer prefill_twin::answer_roll(const roll_call& call) {
   return answer;
 }
 
+void prefill_twin::leave() {
+  core_.leave(error{ec::unavailable, "the node leaves"});
+  act();
+}
+
 void prefill_twin::peer_lost(process peer) {
   core_.peer_lost(node_of(peer));
   act();

@@ -107,7 +107,7 @@ void execution::start(std::size_t place, const roles& as) {
 void execution::begin(const request_plan& plan) {
   std::vector<process> gateways;
   for (const auto p : standing_) {
-    if (w_.machines[p]->gateway && w_.net.alive(p)) gateways.push_back(p);
+    if (w_.machines[p]->gateway && !w_.machines[p]->closed && w_.net.alive(p)) gateways.push_back(p);
   }
   if (gateways.empty()) return;  // connection refused
   client c;
@@ -176,6 +176,7 @@ void execution::strike(const fault& f) {
       w_.time.after(f.length, [this] { w_.net.swallow(0); });
       return;
     case fault_kind::leave:
+    case fault_kind::drain:
       return leave(f);
     case fault_kind::disk_fails:
     case fault_kind::disk_slow:
@@ -194,7 +195,9 @@ void execution::leave(const fault& f) {
   if (!up(p) || w_.machines[p]->leaving || w_.net.size() >= network::most) return;
   const bool returns = f.other % 2 == 0 || w_.machines[p]->what.conductor;
   if (!returns) away_.insert(place);
-  w_.net.in(p, 0ns, [m = w_.machines[p].get()] { m->leave(); });
+  // Long enough for what runs, most often.
+  const auto limit = f.what == fault_kind::leave ? duration{} : f.length < 1s ? 100ms : 8s;
+  w_.net.in(p, 0ns, [m = w_.machines[p].get(), limit] { m->drain(limit); });
   if (returns) restart_later(place, p, f.length);
 }
 
@@ -293,6 +296,7 @@ std::vector<std::string> execution::remains() {
     const auto& m = *w_.machines[p];
     if (!w_.net.alive(p)) continue;
     const auto node = "node " + std::to_string(p);
+    if (m.leaving) out.push_back(node + " never leaves");
     if (!core.is_member(node_of(p))) out.push_back(node + " is no member");
     if (!m.member.standing().unreachable.empty()) out.push_back(node + " misses a member");
     if (m.gateway && m.gateway->core.size() > 0) out.push_back(node + ": requests at the gateway");

@@ -8,8 +8,8 @@ namespace mooncaf::campaign {
 namespace {
 
 const char* name_of(fault_kind kind) {
-  constexpr const char* names[] = {"cut",   "cut one way", "kill",      "pause",     "slow",   "join",
-                                   "leave", "disk fails",  "disk slow", "disk rots", "swallow"};
+  constexpr const char* names[] = {"cut",   "cut one way", "kill",       "pause",     "slow",      "join",
+                                   "leave", "drain",       "disk fails", "disk slow", "disk rots", "swallow"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -69,11 +69,11 @@ std::vector<fault> draw_faults(dice& luck, std::size_t places) {
   const auto count = luck.below(6);
   for (std::size_t i = 0; i < count; ++i) {
     fault f;
-    constexpr fault_kind kinds[] = {fault_kind::cut,         fault_kind::cut,        fault_kind::cut_one_way,
-                                    fault_kind::cut_one_way, fault_kind::kill,       fault_kind::pause,
-                                    fault_kind::slow,        fault_kind::join,       fault_kind::leave,
-                                    fault_kind::leave,       fault_kind::disk_fails, fault_kind::disk_slow,
-                                    fault_kind::disk_rots,   fault_kind::swallow};
+    constexpr fault_kind kinds[] = {
+        fault_kind::cut,       fault_kind::cut,     fault_kind::cut_one_way, fault_kind::cut_one_way,
+        fault_kind::kill,      fault_kind::pause,   fault_kind::slow,        fault_kind::join,
+        fault_kind::leave,     fault_kind::leave,   fault_kind::disk_fails,  fault_kind::disk_slow,
+        fault_kind::disk_rots, fault_kind::swallow, fault_kind::drain,       fault_kind::drain};
     f.what = kinds[luck.below(std::size(kinds))];
     f.when = 300ms + luck.between(0ms, 4s);
     f.place = luck.below(places);
@@ -127,7 +127,9 @@ std::string schedule::describe() const {
     out << "  at " << ms(f.when) << " ms: " << name_of(f.what) << " place " << f.place;
     if (f.what == fault_kind::cut || f.what == fault_kind::cut_one_way || f.what == fault_kind::slow)
       out << " and " << f.other;
-    if (f.what == fault_kind::leave && f.other % 2 != 0 && !places[f.place].conductor) out << " for ever,";
+    if ((f.what == fault_kind::leave || f.what == fault_kind::drain) && f.other % 2 != 0 &&
+        !places[f.place].conductor)
+      out << " for ever,";
     out << " for " << ms(f.length) << " ms\n";
   }
   return out.str();

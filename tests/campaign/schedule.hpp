@@ -18,6 +18,7 @@ enum class fault_kind : std::uint8_t {
   slow,
   join,
   leave,       ///< told to stop; it comes back, or stays away
+  drain,       ///< the same, and it ends what runs before
   disk_fails,  ///< an SSD takes no write
   disk_slow,
   disk_rots,  ///< some of its blocks are not what they were
@@ -29,7 +30,7 @@ struct fault {
   fault_kind what = fault_kind::cut;
   duration when{};
   std::size_t place = 0;
-  std::size_t other = 0;  ///< of a cut; of a leave: even, it comes back
+  std::size_t other = 0;  ///< of a cut; of a leave or drain: even, it comes back
   duration length{};      ///< until it is healed, goes on, or is started again
 };
 

@@ -36,7 +36,7 @@ def device_options(device, folder):
 
 
 def common_options(device, folder):
-    return [*device_options(device, folder), "--flush-limit", "2s", "--prefill-instances", "1", "--ttft-slo", "120s",
+    return [*device_options(device, folder), "--drain-timeout", "3s", "--flush-limit", "2s", "--prefill-instances", "1", "--ttft-slo", "120s",
             "--tbt-slo", "60s"]
 
 

@@ -246,9 +246,9 @@ def an_open_server_warns():
         assert "open to everybody" in process.output(), process.output()
 
 
-def a_stop_ends_streams_with_an_error_event():
+def a_stop_without_time_to_drain_ends_streams_with_an_error_event():
     with Cluster() as cluster:
-        server = one_server(cluster)
+        server = one_server(cluster, "--drain-timeout", "0s")
         stream = server.stream("/v1/completions", {"prompt": PROMPT, "max_tokens": 4000, "ignore_eos": True})
         assert next(stream)["choices"]
         cluster.processes["all"].process.terminate()
@@ -293,7 +293,7 @@ TESTS = [
     a_context_that_cannot_be_had_is_said_at_start, overload_is_told_with_a_time_to_come_back,
     a_key_is_asked_for_where_one_is_set, keys_of_tenants_have_limits_and_caches_of_their_own,
     a_key_may_come_from_the_environment, a_certificate_makes_the_api_https, an_open_server_warns,
-    a_stop_ends_streams_with_an_error_event, health_is_200_only_when_a_request_could_be_served,
+    a_stop_without_time_to_drain_ends_streams_with_an_error_event, health_is_200_only_when_a_request_could_be_served,
 ]
 
 if __name__ == "__main__":

@@ -108,3 +108,32 @@ TEST_CASE_FIXTURE(office,
   ask(3, gateway_node);
   CHECK(placed() == 1);
 }
+
+TEST_CASE_FIXTURE(office, "on a node that was told to stop nothing is placed, and what runs there goes on") {
+  const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
+  member_card second{node_id{3}, {}, true, false};
+  second.workers.push_back({worker_id{31}, node_id{3}, worker_role::prefill, 64, samples, 0});
+  second.workers.push_back({worker_id{32}, node_id{3}, worker_role::decode, 64, samples, 0});
+  REQUIRE(core.join(second, now));
+  ask(1, gateway_node);
+  REQUIRE(placed() == 1);
+  node_report told{.node = worker_node};
+  told.draining = true;
+  const auto first = core.report(told, now);
+  CHECK(first.draining);
+  CHECK_FALSE(first.last);
+  CHECK(core.scheduler().charged_requests() == 1);  // what runs is not forgotten
+  for (std::uint64_t r = 2; r <= 9; ++r) ask(r, gateway_node);
+  for (const auto& a : core.take_actions()) {
+    if (const auto* answer = std::get_if<answer_question>(&a); answer && !answer->where.queued) {
+      CHECK(answer->where.prefill == worker_id{31});
+      CHECK(answer->where.decode == worker_id{32});
+    }
+  }
+  told.node = node_id{3};
+  CHECK(core.report(told, now).last);
+  told.draining = false;  // an older report that was overtaken
+  CHECK(core.report(told, now).draining);
+  REQUIRE(core.join(second, now));  // its successor under the same id, or it was dropped and lives
+  CHECK_FALSE(core.report(told, now).draining);
+}

@@ -282,6 +282,22 @@ TEST_CASE_FIXTURE(decode_world, "a step that fails ends its answers, a lost devi
   CHECK(count<attempt_failed>() == 1);
 }
 
+TEST_CASE_FIXTURE(decode_world,
+                  "a worker that leaves gives back all that it has, and no device is to blame") {
+  arrive(job_of(1, 5));
+  arrive(job_of(2, 5));
+  core.leave({ec::unavailable, "the node leaves"}, now);
+  look();
+  REQUIRE(count<attempt_failed>() == 2);
+  for (const auto& f : all<attempt_failed>()) {
+    CHECK(f.retriable);
+    CHECK_FALSE(f.lost_device);
+  }
+  arrive(job_of(3, 5));
+  REQUIRE(count<attempt_failed>() == 1);
+  CHECK(all<attempt_failed>()[0].retriable);
+}
+
 // ---- histories
 // ----------------------------------------------------------------------------------------------------------
 

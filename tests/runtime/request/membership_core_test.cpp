@@ -242,3 +242,17 @@ TEST_CASE_FIXTURE(membership_world, "a peer with another model is refused, and t
         "node node-5 at host:5 serves the model (), node node-7 has another model ()");
   CHECK(wanted().empty());
 }
+
+TEST_CASE_FIXTURE(membership_world, "a node that drains says so until the conductor that it follows knows") {
+  join();
+  core.drain();
+  CHECK(core.report().draining);
+  CHECK_FALSE(core.report().announced);
+  core.stands({true, 1, false, true, true}, {}, now);
+  CHECK(core.report().announced);
+  CHECK(core.report().last);
+  core.lost(node_id{1}, "the link broke", now);  // another conductor will not know
+  CHECK_FALSE(core.report().announced);
+  CHECK_FALSE(core.report().last);
+  CHECK(core.report().draining);
+}

@@ -285,6 +285,22 @@ TEST_CASE_FIXTURE(core_world, "a device that fails fails its step's requests") {
   CHECK(core.size() == 0);
 }
 
+TEST_CASE_FIXTURE(core_world, "a worker that leaves gives back what is not computed, and takes no more") {
+  reserve(job(6, here));
+  core.leave({ec::unavailable, "the node leaves"});
+  CHECK(core.size() == 1);  // the device still computes it
+  step();
+  REQUIRE(has<attempt_failed>());
+  CHECK(one<attempt_failed>()->retriable);
+  CHECK_FALSE(one<attempt_failed>()->lost_device);
+  CHECK(core.size() == 0);
+  core.take(job(6, here), now);
+  look();
+  REQUIRE(has<attempt_failed>());
+  CHECK(one<attempt_failed>()->retriable);
+  CHECK(core.size() == 0);
+}
+
 TEST_CASE("a prefix whose time is over is not waited for") {
   core_world w{prefetch_mode::timeout};
   const auto owner = w.reserve(w.job(18, here, 3));
