@@ -1,11 +1,12 @@
 """A KV connector of vLLM that keeps blocks of KV in the store, layer by layer, through the host's memory.
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "MooncafConnector", "kv_connector_module_path": "mooncaf.vllm",
-        "kv_role": "kv_both", "kv_connector_extra_config": {"directory": "127.0.0.1:7460"}}'
+        "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"directory": "127.0.0.1:7460"}}'
 
 An object is one block of tokens with all layers that this worker has, under a hash of all tokens up to its end. While layer n is computed, what
-layer n + 1 needs is read, and what layer n - 1 left is written. A block that cannot be read is reported, and vLLM computes it; a store that is
-not there is an empty one.
+layer n + 1 needs is read, and what layer n - 1 left is written. A block that cannot be read is reported, and vLLM computes it, if its
+`kv_load_failure_policy` says so (else the request fails); a store that is not there is an empty one. A server that only produces (`kv_producer`)
+waits until what it computed is there for a consumer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import itertools
+import logging
 import time
 from dataclasses import dataclass, field
 
@@ -25,6 +27,8 @@ from .types import ReplicateConfig
 __all__ = ["MooncafConnector"]
 
 _LOAD_SECONDS = 20  # of one step: blocks that have not come by then are computed
+_SAVE_SECONDS = 20  # that a producer waits for the store after a step
+_log = logging.getLogger("mooncaf")
 
 
 @dataclass
@@ -73,6 +77,8 @@ class MooncafConnector(base.KVConnectorBase_V1):
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        if role == base.KVConnectorRole.SCHEDULER and getattr(self._kv_transfer_config, "kv_load_failure_policy", "recompute") != "recompute":
+            _log.warning("a request whose blocks are lost while they are loaded will fail: kv_load_failure_policy is not \"recompute\"")
         if len(kv_cache_config.kv_cache_groups) > 1:
             raise ValueError("MooncafConnector keeps models whose layers all have blocks of one kind")
         option = self._kv_transfer_config.get_from_extra_config
@@ -88,6 +94,16 @@ class MooncafConnector(base.KVConnectorBase_V1):
         # Worker.
         self._layers, self._pending, self._failed, self._saves, self._begun = {}, {}, set(), None, []
         self._reader, self._writer = (concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"mooncaf-{n}") for n in ("load", "save"))
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config):
+        """Loads and saves of a layer are Python's, which a graph of the whole step would leave out."""
+        return True
+
+    @property
+    def requires_kv_delivery(self):
+        """What is not saved is computed by whoever misses it."""
+        return False
 
     def _key(self, block, rank):
         return f"{self._model}/{rank % self._tp}of{self._tp}/{rank // self._tp % self._pp}of{self._pp}/{block}"
@@ -209,11 +225,16 @@ class MooncafConnector(base.KVConnectorBase_V1):
         self._store.batch_put_from_multi_buffer_ranges([keys[i] for i in mine], [[rows[i].data_ptr()] for i in mine], [[layer.bytes]] * len(mine),
                                                        [[layer.offset]] * len(mine))
 
+    def _end(self, keys):
+        self._store.batch_put_session_end([key for key, begun in zip(keys, self._begun) if begun])
+
     def wait_for_save(self):
-        """Does not wait: the blocks to be saved have been copied already."""
+        """Only a producer waits, for whom a consumer will be asked next; the blocks to be saved have been copied already."""
         if self._saves is not None:
-            self._writer.submit(lambda keys: self._store.batch_put_session_end([k for k, begun in zip(keys, self._begun) if begun]), self._saves)
+            saved = self._writer.submit(self._end, self._saves)
             self._saves = None
+            if not self._kv_transfer_config.is_kv_consumer:
+                concurrent.futures.wait([saved], _SAVE_SECONDS)
 
     def shutdown(self):
         self._reader.shutdown()

@@ -279,7 +279,7 @@ class Vllm(Engine):
 
     def __init__(self, at):
         transfer = {"kv_connector": "MooncafConnector", "kv_connector_module_path": "mooncaf.vllm", "kv_role": "kv_both",
-                    "kv_connector_extra_config": {"directory": at}}
+                    "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"directory": at}}
         if REAL:
             from vllm.config import KVTransferConfig
             from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
@@ -293,7 +293,8 @@ class Vllm(Engine):
             transfer, dtype = SimpleNamespace(get_from_extra_config=extra.get, is_kv_producer=True, is_kv_consumer=True), "bfloat16"
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 
-        assert issubclass(kind, KVConnectorBase_V1)
+        assert issubclass(kind, KVConnectorBase_V1) and kind.requires_piecewise_for_cudagraph({}), "a graph of a step would leave its calls out"
+        self.transfer = transfer
         config = SimpleNamespace(kv_transfer_config=transfer, cache_config=SimpleNamespace(block_size=self.TOKENS),
                                  model_config=SimpleNamespace(model="a/model", dtype=dtype),
                                  parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1, rank=0))
@@ -405,6 +406,23 @@ class Vllm(Engine):
         blocks = [20, 21, 22, 23, 24]
         assert self.step(self.scheduled({name: 1}, new=[(name, blocks, 64)]), lambda *_: None) == {21}, "it is computed again"
         assert all(self.get(layer, 20 + i) == self.page(salt, i, number) for number, layer in enumerate(self.layers) for i in (0, 2, 3))
+        self.hand_over("handed over " + salt)
+
+    def hand_over(self, salt):
+        """A server that only produces has ended a step when what it computed is there."""
+        prompt, request = self.prompt(4, salt), self.request(self.prompt(4, salt))
+        self.role("kv_producer")
+        assert self.scheduler.get_num_new_matched_tokens(request, 0) == (0, False)
+        self.scheduler.update_state_after_alloc(request, None, 0)
+        self.step(self.scheduled({request.request_id: 65}, new=[(request.request_id, [0, 1, 2, 3, 4], 0)]), self.compute(salt, range(4)), wait=False)
+        self.role("kv_both")
+        assert self.scheduler.get_num_new_matched_tokens(self.request(prompt), 0) == (64, False)
+
+    def role(self, name):
+        if REAL:
+            self.transfer.kv_role = name
+        else:
+            self.transfer.is_kv_producer, self.transfer.is_kv_consumer = name != "kv_consumer", name != "kv_producer"
 
     def close(self):
         self.scheduler.shutdown()
