@@ -1,0 +1,224 @@
+#include "runtime/launch/launch_plan.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "config/toml.hpp"
+#include "config/value.hpp"
+
+namespace mooncaf::launch {
+
+namespace {
+
+/// Options that name a file of the operator, which the host gets a copy of.
+const std::set<std::string, std::less<>> handed_over{"tls-certificate-file", "tls-key-file", "api-key-file",
+                                                     "api-keys-file", "store-tenants-file"};
+
+std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::string absolute(const std::string& path, const std::string& folder) {
+  return path.starts_with('/') ? path : folder + "/" + path;
+}
+
+/// The process's options by section and key; a later one takes the place of an earlier.
+class node_options {
+ public:
+  void put(const setting& s) { values_[{s.option->section, s.option->key}] = s.value; }
+  void put(const std::string& section, const std::string& key, std::string value) {
+    values_[{section, key}] = std::move(value);
+  }
+  bool has(const std::string& section, const std::string& key) const {
+    return values_.contains({section, key});
+  }
+  std::string* find(const std::string& section, const std::string& key) {
+    const auto at = values_.find({section, key});
+    return at == values_.end() ? nullptr : &at->second;
+  }
+  auto& all() { return values_; }
+
+  std::string text() const {
+    std::string out;
+    for (const auto& section : config::sections()) {
+      bool opened = false;
+      for (const auto& [at, value] : values_) {
+        if (at.first != section.name) continue;
+        if (!opened) out += (out.empty() ? "[" : "\n[") + section.name + "]\n";
+        opened = true;
+        const auto* d = config::find_key(at.first, at.second);
+        out += at.second + " = " +
+               (d->type == config::toml_type::string ? config::toml_quoted(value) : value) + "\n";
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, std::string> values_;
+};
+
+std::string nth_of_list(const std::string& list, std::uint32_t n) {
+  std::vector<std::string> words{""};
+  for (const char c : list) {
+    if (c == ',') words.emplace_back();
+    else words.back() += c;
+  }
+  return words[n % words.size()];
+}
+
+/// One host's processes.
+class host_planner {
+ public:
+  host_planner(const cluster_spec& spec, const host_entry& entry, const std::string& conductor,
+               const std::string& folder)
+      : spec_(spec), conductor_(conductor), folder_(folder) {
+    out.entry = entry;
+  }
+
+  result<void> plan() {
+    const auto& h = out.entry;
+    const bool front = h.count("conductor") > 0 && h.count("gateway") > 0;
+    for (const auto& p : parts) {
+      if (front && p.key == "gateway") continue;
+      const bool both = front && p.key == "conductor";
+      for (std::uint32_t i = 0; i < h.count(p.key); ++i) {
+        const auto word = both ? "front" : std::string{p.key};
+        const auto name = h.name + "-" + word + (p.most > 1 ? "-" + std::to_string(i) : "");
+        if (auto ok = add(p, name, both ? "conductor,gateway" : std::string{p.roles}); !ok) return ok;
+      }
+    }
+    std::ranges::stable_sort(out.nodes, {}, &planned_node::stage);
+    return {};
+  }
+
+  planned_host out;
+
+ private:
+  bool computes(const part& p) const { return p.stage == 2; }
+
+  void place(node_options& o, const part& p, const std::string& name, const std::string& roles) {
+    const auto& address = out.entry.address;
+    o.put("cluster", "role", roles);
+    o.put("cluster", "name", name);
+    o.put("cluster", "secret_file", "secret");
+    const auto own = p.key == "conductor" ? spec_.port : std::uint16_t{0};
+    o.put("cluster", "listen", to_string(host_port{address, own}));
+    if (p.key != "conductor") {
+      o.put("cluster", "join", conductor_);
+      // The port of the file is the conductor's; processes beside it take any.
+      if (auto* at = o.find("metrics", "listen"))
+        *at = to_string(host_port{config::parse_endpoint(*at)->host, 0});
+    }
+    if (!o.has("transport", "listen")) o.put("transport", "listen", to_string(host_port{address, 0}));
+    // A count of processes is one of instances, unless the file says more.
+    for (const auto* section : {"prefill", "decode"})
+      if (!o.has(section, "instances")) o.put(section, "instances", "1");
+    if (!o.has("gateway", "http"))
+      o.put("gateway", "http", to_string(host_port{address, default_options().gateway.http.port}));
+  }
+
+  /// Renames the operator's files to the names of their copies on the host.
+  void hand_over(node_options& o) {
+    for (auto& [at, value] : o.all()) {
+      const auto* d = config::find_key(at.first, at.second);
+      const bool profile = d->name == "device" && value.starts_with("model:") && value.ends_with(".toml");
+      if (!profile && (value.empty() || !handed_over.contains(d->name))) continue;
+      const auto path = profile ? value.substr(6) : value;
+      const auto name = profile ? base_name(path) : d->name;
+      out.files[name] = absolute(path, folder_);
+      value = profile ? "model:" + name : name;
+    }
+  }
+
+  result<void> add(const part& p, const std::string& name, const std::string& roles) {
+    node_options o;
+    for (const auto& s : spec_.shared) o.put(s);
+    for (const auto& s : out.entry.settings) o.put(s);
+    if (auto* device = o.find("model", "device"))
+      *device = nth_of_list(*device, computes(p) ? computing_++ : 0);
+    place(o, p, name, roles);
+    hand_over(o);
+    for (const auto* section : {"cache", "store"})
+      if (auto* path = o.find(section, "ssd_path"); path != nullptr && !path->empty()) *path += "/" + name;
+    if (auto* path = o.find("model", "path"); path && !path->empty() && !path->starts_with("dummy:"))
+      *path = absolute(*path, folder_);
+    planned_node node{name, roles, o.text(), p.stage, {}, 0, {}};
+    const auto read = parse_options({}, node.text, name);
+    if (!read) return fail(read.error());
+    if (const auto fits = check_serving(read->values); !fits)
+      return fail(ec::invalid_argument, name + ": " + fits.error().detail);
+    add_needs(node, read->values);
+    out.nodes.push_back(std::move(node));
+    return {};
+  }
+
+  void add_needs(planned_node& node, const options& v) {
+    const auto port = [&](bool has, const host_port& at) {
+      if (has && at.port != 0) node.ports.push_back(to_string(at));
+    };
+    port(true, v.cluster.listen);
+    port(v.metrics.enabled, v.metrics.listen);
+    port(v.cluster.gateway, v.gateway.http);
+    if (v.cluster.gateway && v.gateway.tls_certificate_file.empty())
+      out.gateways.push_back(to_string(v.gateway.http));
+    const bool blocks = v.cluster.cache || v.cluster.prefill || v.cluster.decode;
+    if (blocks && serves_model(v)) node.memory_bytes += v.cache.dram_bytes + v.store.shared_bytes;
+    // Beside a model's blocks, memory is mounted in a store only where there is one.
+    const bool mounts = v.cluster.cache && (directory_listen(v) || !serves_model(v));
+    if (mounts) node.memory_bytes += v.store.dram_bytes;
+    if (v.cluster.cache && !v.cache.ssd_path.empty()) node.disks[v.cache.ssd_path] = v.cache.ssd_bytes;
+    if (v.cluster.cache && !v.store.ssd_path.empty()) node.disks[v.store.ssd_path] = v.store.ssd_bytes;
+    if (v.model.path.starts_with('/') && !v.model.device.starts_with("model:")) out.model = v.model.path;
+  }
+
+  const cluster_spec& spec_;
+  const std::string& conductor_;
+  const std::string& folder_;
+  std::uint32_t computing_ = 0;
+};
+
+}  // namespace
+
+result<launch_plan> plan_launch(const cluster_spec& spec, const std::string& name,
+                                const std::string& folder) {
+  launch_plan plan{spec.name.empty() ? name : spec.name, {}};
+  const auto leader =
+      std::ranges::find_if(spec.hosts, [](const host_entry& h) { return h.count("conductor") > 0; });
+  const auto conductor = to_string(host_port{leader->address, spec.port});
+  for (const auto& entry : spec.hosts) {
+    host_planner host{spec, entry, conductor, folder};
+    if (auto ok = host.plan(); !ok) return fail(ok.error());
+    if (!host.out.nodes.empty()) plan.hosts.push_back(std::move(host.out));
+  }
+  return plan;
+}
+
+// Each line names the thing that lacks and how much of it is there.
+std::vector<std::string> judge_host(const planned_host& host, const host_facts& facts,
+                                    const std::string& version) {
+  std::vector<std::string> lacks;
+  if (facts.version != version)
+    lacks.push_back("has mooncaf " + facts.version + ", and this is " + version + "; install the same");
+  if (!facts.model) lacks.push_back("has no model " + host.model);
+  std::uint64_t memory = 0;
+  for (const auto& node : host.nodes) {
+    if (facts.nodes.contains(node.name)) continue;  // it holds its ports and memory already
+    memory += node.memory_bytes;
+    for (const auto& port : node.ports)
+      if (std::ranges::find(facts.busy, port) != facts.busy.end())
+        lacks.push_back(port + " is taken by another process; " + node.name + " wants to listen there");
+    for (const auto& [folder, bytes] : node.disks) {
+      const auto at = facts.disks.find(folder);
+      if (at == facts.disks.end()) lacks.push_back("cannot make the folder " + folder);
+      else if (at->second < bytes)
+        lacks.push_back(folder + " has " + config::format_size(at->second) + " free, and " + node.name +
+                        " may need " + config::format_size(bytes));
+    }
+  }
+  if (memory > facts.memory_bytes)
+    lacks.push_back("has " + config::format_size(facts.memory_bytes) + " of memory available, and " +
+                    config::format_size(memory) + " are wanted by cache-dram and store-dram");
+  return lacks;
+}
+
+}  // namespace mooncaf::launch

@@ -1,0 +1,142 @@
+#include "runtime/launch/cluster_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include "runtime/launch/launch_plan.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::launch;
+
+namespace {
+
+const std::string three_hosts = R"([launch]
+name = "chat"
+port = 7500
+[model]
+path = "dummy:tiny"
+[cache]
+dram = "1GiB"
+[scheduler]
+ttft_slo = "3s"
+[alpha]
+address = "10.0.0.1"
+conductor = 1
+gateway = 1
+[beta]
+address = "10.0.0.2"
+ssh = "operator@beta"
+prefill = 2  # one for each card
+device = "cuda:0,cuda:1"
+ssd_path = "/nvme"
+cache_dram = "2GiB"
+[gamma]
+address = "localhost"
+decode = 1
+)";
+
+launch_plan plan_of(const std::string& text) {
+  const auto spec = read_cluster(text, "c.toml");
+  REQUIRE_MESSAGE(spec.has_value(), spec.error().detail);
+  const auto plan = plan_launch(*spec, "other", "/home/op");
+  REQUIRE_MESSAGE(plan.has_value(), plan.error().detail);
+  return *plan;
+}
+
+/// The refusal of the file with `from` in place of `to`.
+std::string refused(const std::string& from, const std::string& to) {
+  auto text = three_hosts;
+  text.replace(text.find(from), from.size(), to);
+  const auto spec = read_cluster(text, "c.toml");
+  if (spec) return "accepted";
+  return spec.error().detail;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE(
+    "each process gets its host's options over those of all, a device of its own and a folder of its own") {
+  const auto plan = plan_of(three_hosts);
+  CHECK(plan.name == "chat");
+  REQUIRE(plan.hosts.size() == 3);
+  const auto& front = plan.hosts[0].nodes.at(0);
+  CHECK(front.name == "alpha-front");
+  CHECK(has(front.text, "role = \"conductor,gateway\""));
+  CHECK(has(front.text, "listen = \"10.0.0.1:7500\""));
+  CHECK(has(front.text, "ttft_slo = \"3s\""));
+  CHECK(plan.hosts[0].gateways == std::vector<std::string>{"10.0.0.1:8000"});
+  const auto& beta = plan.hosts[1];
+  REQUIRE(beta.nodes.size() == 2);
+  CHECK(beta.entry.ssh == "operator@beta");
+  CHECK(has(beta.nodes[0].text, "device = \"cuda:0\""));
+  CHECK(has(beta.nodes[1].text, "device = \"cuda:1\""));
+  CHECK(has(beta.nodes[1].text, "ssd_path = \"/nvme/beta-prefill-1\""));
+  CHECK(has(beta.nodes[1].text, "join = \"10.0.0.1:7500\""));
+  CHECK(beta.nodes[0].memory_bytes == 2 * GiB);
+  CHECK_FALSE(beta.entry.local);
+  CHECK(plan.hosts[2].entry.local);
+  CHECK(plan.hosts[2].nodes.at(0).memory_bytes == 1 * GiB);
+}
+
+TEST_CASE("what is wrong in the file is refused with line, key and range") {
+  CHECK(refused("prefill = 2", "prefill = 65") ==
+        "c.toml:17: beta.prefill 65 is out of range; allowed: 0 to 64");
+  CHECK(refused("cache_dram = \"2GiB\"", "cache_drum = \"2GiB\"") ==
+        "c.toml:20: beta.cache_drum is unknown; did you mean cache_dram?");
+  CHECK(refused("dram = \"1GiB\"", "dram = \"1\"").starts_with("c.toml:7: cache.dram \"1\" is not a size"));
+  CHECK(
+      refused("cuda:0,cuda:1", "cuda:0,cuda1").starts_with("c.toml:18: beta.device \"cuda1\" is no device"));
+  CHECK(refused("ssd_path = \"/nvme\"", "ssd_path = \"nvme\"")
+            .starts_with("c.toml:19: beta.ssd_path must begin with /"));
+  CHECK(refused("port = 7500", "port = 0") == "c.toml:3: launch.port 0 is out of range; allowed: 1 to 65535");
+  CHECK(refused("conductor = 1\n", "") == "c.toml: conductor = 1 is needed on one host, and is on 0");
+  CHECK(refused("address = \"10.0.0.2\"\n", "") == "c.toml: [beta] has no address");
+  CHECK(has(refused("ssh = \"operator@beta\"", "ssh = \"-oProxyCommand=x\""), "does not begin with -"));
+  CHECK(has(refused("ttft_slo = \"3s\"\n", "ttft_slo = \"3s\"\n[cluster]\nrole = \"all\"\n"),
+            "given by `mooncaf up`"));
+}
+
+TEST_CASE("scaling changes one line of the file and keeps the comments") {
+  const auto more = scaled(three_hosts, "c.toml", "prefill", 2, "");
+  REQUIRE(more.has_value());
+  CHECK(has(*more, "prefill = 4  # one for each card\n"));
+  CHECK(more->size() == three_hosts.size());
+  const auto fresh = scaled(three_hosts, "c.toml", "decode", 1, "beta");
+  REQUIRE(fresh.has_value());
+  CHECK(read_cluster(*fresh, "c.toml")->hosts[1].count("decode") == 1);
+  CHECK(scaled(three_hosts, "c.toml", "prefill", -3, "").error().detail ==
+        "prefill of beta would be -1; allowed: 0 to 64");
+  CHECK_FALSE(scaled(three_hosts, "c.toml", "conductor", 1, "").has_value());
+  CHECK_FALSE(scaled(three_hosts, "c.toml", "cache", 1, "").has_value());
+  CHECK_FALSE(scaled(three_hosts, "c.toml", "decode", 1, "delta").has_value());
+}
+
+TEST_CASE("keys and certificates go to the host as files, and the configuration names the copies") {
+  const auto plan = plan_of(three_hosts +
+                            "[gateway]\ntls_certificate_file = \"tls/cert.pem\"\ntls_key_file = "
+                            "\"/etc/key.pem\"\n");
+  const auto& files = plan.hosts[0].files;
+  CHECK(files.at("tls-certificate-file") == "/home/op/tls/cert.pem");
+  CHECK(files.at("tls-key-file") == "/etc/key.pem");
+  CHECK(has(plan.hosts[0].nodes[0].text, "tls_key_file = \"tls-key-file\""));
+}
+
+TEST_CASE("a host is refused for each thing that it lacks, but not for what its own processes hold") {
+  const auto plan = plan_of(three_hosts);
+  host_facts facts{"1", {}, {}, 64 * GiB, {{"/nvme/beta-prefill-0", 1024 * GiB}, {"/nvme/beta-prefill-1", 1}},
+                   true};
+  const auto lacks = judge_host(plan.hosts[1], facts, "1");
+  REQUIRE(lacks.size() == 1);
+  CHECK(lacks[0].starts_with("/nvme/beta-prefill-1 has 1B free, and beta-prefill-1 may need "));
+  host_facts front{"1", {}, {"10.0.0.1:7500"}, 64 * GiB, {}, true};
+  CHECK(judge_host(plan.hosts[0], front, "1") ==
+        std::vector<std::string>{
+            "10.0.0.1:7500 is taken by another process; alpha-front wants to listen there"});
+  front.nodes["alpha-front"] = "";
+  CHECK(judge_host(plan.hosts[0], front, "1").empty());
+  CHECK(judge_host(plan.hosts[0], front, "2").size() == 1);
+  CHECK(judge_host(plan.hosts[2], {"1", {}, {}, 1 * MiB, {}, true}, "1")
+            .at(0)
+            .starts_with("has 1MiB of memory"));
+}
