@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/cluster/shutdown.hpp"
+#include "actors/launch/cluster_command.hpp"
 #include "actors/rdma_setup.hpp"
 #include "actors/serve.hpp"
 #include "actors/store/store_command.hpp"
@@ -18,6 +19,10 @@ int main(int argc, char** argv) {
   if (argc > 1 && mooncaf::sim::is_command(argv[1])) {  // needs no cluster
     const std::vector<std::string> args(argv + 1, argv + argc);
     return mooncaf::sim::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
+  }
+  if (argc > 1 && mooncaf::launch::is_command(argv[1])) {
+    const std::vector<std::string> args(argv + 1, argv + argc);
+    return mooncaf::launch::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
   }
   if (argc > 1 && std::string_view{argv[1]} == "store") {
     const std::vector<std::string> args(argv + 2, argv + argc);

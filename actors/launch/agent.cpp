@@ -1,0 +1,188 @@
+#include "actors/launch/agent.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/launch/keeper_core.hpp"
+
+namespace mooncaf::launch {
+
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr duration look_every = 20ms;  ///< at the log of a process that starts
+
+std::string words_of(int status) {
+  if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
+  return "exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+class agent {
+ public:
+  explicit agent(const run_folder& folder) : folder_(folder) {}
+
+  int run() {
+    sigset_t mine;
+    ::sigemptyset(&mine);
+    for (const int s : {SIGCHLD, SIGHUP, SIGTERM, SIGINT}) ::sigaddset(&mine, s);
+    ::sigprocmask(SIG_BLOCK, &mine, nullptr);
+    const unique_fd signals{::signalfd(-1, &mine, SFD_CLOEXEC | SFD_NONBLOCK)};
+    if (!signals) return 1;
+    read_wish();
+    while (true) {
+      act();
+      if (stopping_ && core_.idle()) return 0;
+      pollfd wait{signals.get(), POLLIN, 0};
+      const auto longest = logs_.empty() ? duration{1s} : look_every;
+      const auto left = core_.until_next(clock_type::now(), longest);
+      ::poll(&wait, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+      signalfd_siginfo told{};
+      while (::read(signals.get(), &told, sizeof told) == sizeof told) {
+        if (told.ssi_signo == SIGHUP) read_wish();
+        if (told.ssi_signo == SIGTERM || told.ssi_signo == SIGINT) stop();
+      }
+      reap();
+      look_for_ready();
+    }
+  }
+
+ private:
+  struct log_place {
+    std::streamoff read = 0;  ///< up to here
+    std::string rest;         ///< of a line that is not whole
+  };
+
+  void stop() {
+    stopping_ = true;
+    core_.wish({});
+  }
+
+  void read_wish() {
+    if (stopping_) return;
+    const auto wish = json::parse(folder_.read("wish.json"), nullptr, false);
+    if (!wish.is_object()) return;  // the writer replaces it whole, so another process made this
+    binary_ = wish.value("binary", "");
+    core_.stop_within(std::chrono::nanoseconds{wish.value("stop_ns", std::int64_t{60'000'000'000})});
+    core_.wish(wish.value("nodes", node_texts{}));
+  }
+
+  void act() {
+    const auto now = clock_type::now();
+    for (const auto& action : core_.due(now)) {
+      const auto at = pids_.find(action.node);
+      if (action.order == keeper_order::spawn) spawn(action);
+      else if (at != pids_.end()) ::kill(at->second, action.order == keeper_order::kill ? SIGKILL : SIGTERM);
+    }
+    publish(now);
+  }
+
+  void spawn(const keeper_action& action) {
+    const auto config = "nodes/" + action.node + ".toml";
+    (void)folder_.write(config, action.text);  // a full disk shows as the node's own error
+    const auto log = folder_.log(action.node);
+    struct stat had {};
+    logs_[action.node] = {::stat(log.c_str(), &had) == 0 ? had.st_size : 0, {}};
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid == 0) become(parent, log, config);
+    if (pid > 0) pids_[action.node] = pid;
+    else core_.ended(action.node, "fork: " + errno_text(), clock_type::now());
+  }
+
+  /// The child's side of `spawn`.
+  [[noreturn]] void become(pid_t parent, const std::string& log, const std::string& config) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nothing outlives an agent that is killed
+    if (::getppid() != parent) ::_exit(1);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int in = ::open("/dev/null", O_RDONLY);
+    ::dup2(in, 0);
+    ::dup2(out, 1);
+    ::dup2(out, 2);
+    ::close_range(3, ~0u, 0);
+    if (::chdir(folder_.path().c_str()) != 0) ::_exit(1);
+    ::execlp(binary_.c_str(), binary_.c_str(), "--config", config.c_str(), static_cast<char*>(nullptr));
+    ::dprintf(2, "cannot run %s\n", binary_.c_str());
+    ::_exit(127);
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      for (auto it = pids_.begin(); it != pids_.end(); ++it) {
+        if (it->second != pid) continue;
+        core_.ended(it->first, words_of(status), clock_type::now());
+        logs_.erase(it->first);
+        pids_.erase(it);
+        break;
+      }
+    }
+  }
+
+  /// A process says in its log that it is ready.
+  void look_for_ready() {
+    for (auto it = logs_.begin(); it != logs_.end();) {
+      auto& [node, place] = *it;
+      std::ifstream in(folder_.log(node), std::ios::binary);
+      in.seekg(place.read);
+      std::string text{std::istreambuf_iterator<char>(in), {}};
+      place.read += static_cast<std::streamoff>(text.size());
+      place.rest += text;
+      bool ready = false;
+      for (auto end = place.rest.find('\n'); end != std::string::npos; end = place.rest.find('\n')) {
+        const auto line = place.rest.substr(0, end);
+        ready |= line.find(" ready roles=") != std::string::npos ||
+                 line.find(R"("event":"ready")") != std::string::npos;
+        place.rest.erase(0, end + 1);
+      }
+      if (ready) core_.became_ready(node, clock_type::now());
+      it = ready ? logs_.erase(it) : std::next(it);
+    }
+  }
+
+  void publish(time_point now) {
+    json nodes = json::object();
+    for (const auto& [name, k] : core_.view(now)) {
+      const auto pid = pids_.find(name);
+      const auto since = std::chrono::system_clock::now() - (now - k.since);
+      nodes[name] = {
+          {"phase", k.phase},
+          {"text", k.text},
+          {"last_end", k.last_end},
+          {"starts", k.starts},
+          {"loops", k.loops},
+          {"pid", pid == pids_.end() ? 0 : pid->second},
+          {"since", std::chrono::duration_cast<std::chrono::seconds>(since.time_since_epoch()).count()}};
+    }
+    auto text = json{{"nodes", nodes}}.dump();
+    if (text == published_) return;
+    if (folder_.write("state.json", text)) published_ = std::move(text);
+  }
+
+  const run_folder& folder_;
+  keeper_core core_{60s};
+  std::string binary_, published_;
+  std::map<std::string, pid_t> pids_;
+  std::map<std::string, log_place> logs_;  ///< of processes that start
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+int run_agent(const run_folder& folder) { return agent{folder}.run(); }
+
+}  // namespace mooncaf::launch

@@ -1,0 +1,28 @@
+#pragma once
+// Runs a command and waits for its end.
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace mooncaf::launch {
+
+struct command_outcome {
+  int status = 0;  ///< 128 + N after signal N
+  std::string out, err;
+};
+
+/// @param input  for the command's standard input: the place for secrets, which arguments are not.
+/// @param shows  its output goes to this process's own, and none of it comes back.
+/// @error `ec::io_error` if it cannot be started.
+result<command_outcome> run_command(const std::vector<std::string>& command, const std::string& input,
+                                    bool shows = false);
+
+/// `word` as a POSIX shell reads it back: ssh hands the remote command to one.
+std::string shell_quoted(const std::string& word);
+
+/// The program that runs here.
+std::string own_program();
+
+}  // namespace mooncaf::launch

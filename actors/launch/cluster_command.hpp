@@ -1,0 +1,85 @@
+#pragma once
+// `mooncaf up FILE` and its companions; `mooncaf agent` on each host.
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/command_line.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/launch/launch_core.hpp"
+#include "runtime/launch/launch_plan.hpp"
+#include "runtime/sim/cli/commands.hpp"
+
+namespace mooncaf::launch {
+
+/// Whether `word` names one of them: up, status, logs, drain, stop, restart, scale, agent.
+bool is_command(std::string_view word);
+/// @param args  the command's name and its arguments. @returns the process's exit status: 0, 1 when it
+/// failed, 2 when it was called wrongly.
+int run_command(std::span<const std::string> args, const sim::console& io);
+
+// Each gets the arguments behind its name.
+int up_command(std::span<const std::string> args, const sim::console& io);
+int status_command(std::span<const std::string> args, const sim::console& io);
+int logs_command(std::span<const std::string> args, const sim::console& io);
+int drain_command(std::span<const std::string> args, const sim::console& io);
+int stop_command(std::span<const std::string> args, const sim::console& io);
+int restart_command(std::span<const std::string> args, const sim::console& io);
+int scale_command(std::span<const std::string> args, const sim::console& io);
+/// What the others run on each host.
+int agent_command(std::span<const std::string> args, const sim::console& io);
+
+int complain(const sim::console& io, const error& why, int status);
+
+/// A process as its host's agent tells.
+struct node_state {
+  std::string phase, last_end;
+  int pid = 0;
+  std::uint32_t starts = 0;
+  bool loops = false;
+  std::int64_t since = 0;  ///< Unix time
+};
+using host_state = std::map<std::string, node_state>;
+
+/// A cluster of a file, and the way to its hosts. Hosts are asked at the same time where several are.
+class cluster_access {
+ public:
+  /// @error as `read_cluster` and `plan_launch`; `ec::io_error` if the file cannot be read.
+  static result<cluster_access> open(const std::string& file);
+
+  const launch_plan& plan() const { return plan_; }
+  const std::string& file() const { return file_; }
+  /// The host that runs a node. @error `ec::not_found` names those that there are.
+  result<std::size_t> host_of(const std::string& node) const;
+
+  result<host_facts> examine(std::size_t host) const;
+  /// Runs these processes there and no others; none at all ends the agent and removes the run folder.
+  /// @param gateways  waits until they answer, too.
+  result<void> carry(std::size_t host, const node_texts& nodes, bool gateways) const;
+  /// Empty where no agent runs.
+  result<host_state> state(std::size_t host) const;
+  /// Shows logs as they are on the host. @param node  empty: all of them
+  result<void> show_logs(std::size_t host, const std::string& node, bool follow) const;
+  /// Whether the operator's machine keeps something of it: it has been up.
+  bool known() const;
+  /// Ends what the operator's machine keeps of a cluster that was stopped.
+  void forget() const;
+
+  /// "HOST (ssh DESTINATION)", for messages.
+  std::string label(std::size_t host) const;
+
+ private:
+  cluster_access() = default;
+  std::vector<std::string> command(std::size_t host, const std::vector<std::string>& words) const;
+  result<std::string> ask(std::size_t host, const std::string& verb, const std::string& input) const;
+  result<std::string> secret() const;
+
+  cluster_spec spec_;
+  launch_plan plan_;
+  std::string file_, secret_file_;
+};
+
+}  // namespace mooncaf::launch

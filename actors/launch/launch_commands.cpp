@@ -1,0 +1,401 @@
+// up, status, logs, drain, stop, restart, scale: as a person calls them.
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <sstream>
+
+#include "actors/launch/cluster_command.hpp"
+#include "config/value.hpp"
+
+namespace mooncaf::launch {
+
+namespace {
+
+/// Reads the options, and the file that is the first word. @returns nothing to go on, else the status to end with.
+std::optional<int> begin(cli::command_line& line, std::span<const std::string> args, std::size_t words_max,
+                         const sim::console& io) {
+  const auto read = cli::parse(line, args);
+  if (!read) return complain(io, read.error(), 2);
+  if (*read == cli::parsed::help) {
+    cli::print_help(line, io.out);
+    return 0;
+  }
+  if (line.words.empty() || line.words.size() > words_max)
+    return complain(io, {ec::invalid_argument, "usage: " + line.usage + "; --help explains"}, 2);
+  return std::nullopt;
+}
+
+/// Asks all hosts of the list at the same time.
+template <class Ask>
+auto at_once(const std::vector<std::size_t>& hosts, Ask ask) {
+  std::vector<std::future<decltype(ask(std::size_t{}))>> open;
+  for (const auto host : hosts) open.push_back(std::async(std::launch::async, ask, host));
+  std::vector<decltype(ask(std::size_t{}))> answers;
+  for (auto& one : open) answers.push_back(one.get());
+  return answers;
+}
+
+std::vector<std::size_t> hosts_of(const cluster_access& cluster) {
+  std::vector<std::size_t> all(cluster.plan().hosts.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+  return all;
+}
+
+std::string seconds_since(time_point begin) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", to_seconds(clock_type::now() - begin));
+  return text;
+}
+
+/// Carries out a batch of the core's actions and answers them. @returns the next batch.
+std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core& core,
+                                     const std::vector<launch_action>& batch, time_point began,
+                                     const sim::console& io) {
+  std::vector<std::future<result<host_facts>>> facts;
+  for (const auto& a : batch)
+    facts.push_back(std::async(std::launch::async, [&cluster, a]() -> result<host_facts> {
+      if (a.step == launch_step::examine) return cluster.examine(a.host);
+      const auto done = cluster.carry(a.host, a.nodes, a.last);
+      return done ? result<host_facts>{host_facts{}} : fail(done.error());
+    }));
+  std::vector<launch_action> next;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto& a = batch[i];
+    const auto got = facts[i].get();
+    const auto outcome = got ? result<void>{} : fail(got.error());
+    std::string what = "checked";
+    if (a.step == launch_step::carry)
+      what = a.last ? "its gateway serves" : std::to_string(a.nodes.size()) + " processes are ready";
+    if (a.step == launch_step::restore) what = "is as it was before";
+    if (got)
+      io.err << cluster.label(a.host) << ": " << what << ", " << seconds_since(began) << "\n" << std::flush;
+    next = a.step == launch_step::examine ? core.examined(a.host, got)
+           : a.step == launch_step::carry ? core.carried(a.host, outcome)
+                                          : core.restored(a.host, outcome);
+  }
+  return next;
+}
+
+int bring_up(const cluster_access& cluster, bool keep_going, const sim::console& io) {
+  const auto began = clock_type::now();
+  const bool fresh = !cluster.known();
+  launch_core core{cluster.plan(), MOONCAF_VERSION, keep_going};
+  for (auto batch = core.begin(); !batch.empty();) batch = carry_out(cluster, core, batch, began, io);
+  for (const auto& p : core.problems())
+    io.err << "mooncaf: " << cluster.label(p.host) << ": " << p.what << "\n";
+  if (!core.runs()) {
+    if (fresh) cluster.forget();
+    io.err << "mooncaf: nothing was changed by this\n";
+    return 1;
+  }
+  for (const auto& host : cluster.plan().hosts)
+    for (const auto& at : host.gateways)
+      io.out << "serves at http://" << at << " after " << seconds_since(began) << "\n";
+  return core.problems().empty() ? 0 : 1;
+}
+
+// ---- status ----
+
+struct status_row {
+  std::string host, node, roles;
+  node_state state;
+};
+
+std::string age(std::int64_t since) {
+  const auto s = std::max<std::int64_t>(std::time(nullptr) - since, 0);
+  return s < 120    ? std::to_string(s) + " s"
+         : s < 7200 ? std::to_string(s / 60) + " min"
+                    : std::to_string(s / 3600) + " h";
+}
+
+std::string words_of(const node_state& s) {
+  if (s.phase.empty()) return "not running";
+  return s.loops ? "crash loop" : s.phase;
+}
+
+std::vector<status_row> rows_of(const cluster_access& cluster, std::vector<std::string>& problems) {
+  const auto hosts = hosts_of(cluster);
+  const auto states = at_once(hosts, [&](std::size_t h) { return cluster.state(h); });
+  std::vector<status_row> rows;
+  for (const auto h : hosts) {
+    auto there = states[h] ? *states[h] : host_state{};
+    if (!states[h]) problems.push_back(cluster.label(h) + ": " + states[h].error().detail);
+    for (const auto& node : cluster.plan().hosts[h].nodes) {
+      rows.push_back({cluster.plan().hosts[h].entry.name, node.name, node.roles, there[node.name]});
+      if (!states[h]) rows.back().state.phase = "unknown";
+      there.erase(node.name);
+    }
+    for (const auto& [name, state] : there)
+      rows.push_back({cluster.plan().hosts[h].entry.name, name, "not in the file", state});
+  }
+  return rows;
+}
+
+void print_table(const std::vector<status_row>& rows, std::ostream& out) {
+  std::vector<std::array<std::string, 7>> cells{
+      {"host", "process", "roles", "state", "for", "starts", "ended last with"}};
+  for (const auto& r : rows)
+    cells.push_back({r.host, r.node, r.roles, words_of(r.state), r.state.since == 0 ? "" : age(r.state.since),
+                     std::to_string(r.state.starts), r.state.last_end});
+  std::array<std::size_t, 7> widths{};
+  for (const auto& row : cells)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (const auto& row : cells) {
+    std::string text;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    text.erase(text.find_last_not_of(' ') + 1);
+    out << text << "\n";
+  }
+}
+
+void print_json(const std::vector<status_row>& rows, const std::vector<std::string>& problems,
+                std::ostream& out) {
+  nlohmann::ordered_json all{{"nodes", nlohmann::json::array()}, {"problems", problems}};
+  for (const auto& r : rows)
+    all["nodes"].push_back({{"host", r.host},
+                            {"node", r.node},
+                            {"roles", r.roles},
+                            {"state", words_of(r.state)},
+                            {"pid", r.state.pid},
+                            {"since", r.state.since},
+                            {"starts", r.state.starts},
+                            {"last_end", r.state.last_end}});
+  out << all.dump() << "\n";
+}
+
+/// Ends one process and leaves the others of its host.
+result<void> end_node(const cluster_access& cluster, std::size_t host, const std::string& node) {
+  auto facts = cluster.examine(host);
+  if (!facts) return fail(facts.error());
+  if (facts->nodes.erase(node) == 0) return fail(ec::not_found, node + " does not run");
+  return cluster.carry(host, facts->nodes, false);
+}
+
+/// One process after the other: workers first, and last the conductor, so that the others have one to join.
+int restart_rolling(const cluster_access& cluster, const sim::console& io) {
+  std::vector<std::pair<std::size_t, const planned_node*>> order;
+  for (const auto h : hosts_of(cluster))
+    for (const auto& node : cluster.plan().hosts[h].nodes) order.emplace_back(h, &node);
+  const auto rank = [](const auto& e) { return e.second->stage == 0 ? stages : e.second->stage; };
+  std::ranges::stable_sort(order, {}, rank);
+  for (const auto& [host, node] : order) {
+    const auto began = clock_type::now();
+    const auto facts = cluster.examine(host);
+    auto done = facts ? result<void>{} : fail(facts.error());
+    if (done && facts->nodes.contains(node->name)) done = end_node(cluster, host, node->name);
+    auto nodes = facts ? facts->nodes : node_texts{};
+    nodes[node->name] = node->text;
+    if (done) done = cluster.carry(host, nodes, true);
+    if (!done) {
+      io.err << "mooncaf: " << cluster.label(host) << ": " << node->name << ": " << done.error().detail
+             << "\n";
+      return 1;
+    }
+    io.err << cluster.label(host) << ": " << node->name << " is ready again, " << seconds_since(began)
+           << "\n";
+  }
+  return 0;
+}
+
+int stop_all(const cluster_access& cluster, const sim::console& io) {
+  const auto hosts = hosts_of(cluster);
+  const auto ends = at_once(hosts, [&](std::size_t h) { return cluster.carry(h, {}, false); });
+  bool whole = true;
+  for (const auto h : hosts) {
+    whole &= ends[h].has_value();
+    if (ends[h]) io.err << cluster.label(h) << ": stopped\n";
+    else io.err << "mooncaf: " << cluster.label(h) << ": " << ends[h].error().detail << "\n";
+  }
+  return whole ? 0 : 1;
+}
+
+}  // namespace
+
+// The help has a whole file, as a person starts from an example, not from a list of options.
+int up_command(std::span<const std::string> args, const sim::console& io) {
+  bool keep_going = false;
+  cli::command_line line;
+  line.usage = "mooncaf up FILE [--keep-going]";
+  line.summary =
+      R"(Starts the cluster that FILE describes, on all of its hosts. Each host is checked first: that it can be reached,
+has this version and the model, and that ports, memory and disk suffice. If a step fails, everything is put
+back as it was. What runs already stays; processes that FILE has no more are ended. Once up, an agent on each
+host starts again what dies.
+
+  [launch]                            # all of it may be left out
+  ready_within = "2m"                 # also: name, binary, port, stop_within
+  [model]                             # the server's own sections, for all processes: `mooncaf --help`
+  path = "/models/M.gguf"
+  [scheduler]
+  ttft_slo = "2s"
+  [alpha]                             # a host: any other name
+  address = "10.0.0.1"                # by which the others reach it
+  conductor = 1
+  gateway = 1
+  [beta]
+  address = "10.0.0.2"
+  ssh = "operator@beta"               # if not the address; localhost needs no ssh
+  prefill = 2                         # also: decode, coupled, cache
+  device = "cuda:0,cuda:1"            # in turn; any option, with underscores
+  ssd_path = "/nvme/mooncaf")";
+  line.arguments = {cli::flag("keep-going", "start what can be started, and say what cannot", keep_going)};
+  if (const auto end = begin(line, args, 1, io)) return *end;
+  const auto cluster = cluster_access::open(line.words[0]);
+  if (!cluster) return complain(io, cluster.error(), 2);
+  return bring_up(*cluster, keep_going, io);
+}
+
+int status_command(std::span<const std::string> args, const sim::console& io) {
+  bool watch = false, as_json = false;
+  cli::command_line line;
+  line.usage = "mooncaf status FILE [--watch] [--json]";
+  line.summary =
+      "The processes of a cluster: which run, since when, how often they were started, and how they ended "
+      "last.\n"
+      "A crash loop is a process that ends soon after every start. Ends with 1 unless all are ready.";
+  line.arguments = {cli::flag("watch", "again every second", watch),
+                    cli::flag("json", "JSON on standard output, a line each time", as_json)};
+  if (const auto end = begin(line, args, 1, io)) return *end;
+  const auto cluster = cluster_access::open(line.words[0]);
+  if (!cluster) return complain(io, cluster.error(), 2);
+  while (true) {
+    std::vector<std::string> problems;
+    const auto rows = rows_of(*cluster, problems);
+    if (watch && !as_json) io.out << "\x1b[H\x1b[2J";
+    if (as_json) print_json(rows, problems, io.out);
+    else print_table(rows, io.out);
+    for (const auto& p : problems) io.err << "mooncaf: " << p << "\n";
+    io.out.flush();
+    const bool well = std::ranges::all_of(rows, [](const auto& r) { return words_of(r.state) == "ready"; });
+    if (!watch || !io.out) return well ? 0 : 1;
+    ::poll(nullptr, 0, 1000);
+  }
+}
+
+int logs_command(std::span<const std::string> args, const sim::console& io) {
+  bool follow = false;
+  cli::command_line line;
+  line.usage = "mooncaf logs FILE [NODE] [--follow]";
+  line.summary = "The last lines of a process's log, or of all logs; -f is --follow.";
+  line.arguments = {cli::flag("follow", "go on as the logs grow", follow)};
+  std::vector<std::string> words(args.begin(), args.end());
+  for (auto& word : words)
+    if (word == "-f") word = "--follow";
+  if (const auto end = begin(line, words, 2, io)) return *end;
+  const auto cluster = cluster_access::open(line.words[0]);
+  if (!cluster) return complain(io, cluster.error(), 2);
+  const auto node = line.words.size() > 1 ? line.words[1] : "";
+  auto hosts = hosts_of(*cluster);
+  if (!node.empty()) {
+    const auto host = cluster->host_of(node);
+    if (!host) return complain(io, host.error(), 2);
+    hosts = {*host};
+  }
+  const auto shown = at_once(hosts, [&](std::size_t h) { return cluster->show_logs(h, node, follow); });
+  int status = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    if (!shown[i])
+      status =
+          complain(io, {shown[i].error().code, cluster->label(hosts[i]) + ": " + shown[i].error().detail}, 1);
+  return status;
+}
+
+int drain_command(std::span<const std::string> args, const sim::console& io) {
+  cli::command_line line;
+  line.usage = "mooncaf drain FILE NODE";
+  line.summary =
+      "Ends one process in order (SIGTERM) and waits for its end. It stays away until the next `mooncaf "
+      "up`.\n"
+      "`mooncaf status FILE` names the processes.";
+  if (const auto end = begin(line, args, 2, io)) return *end;
+  if (line.words.size() < 2) return complain(io, {ec::invalid_argument, "usage: " + line.usage}, 2);
+  const auto cluster = cluster_access::open(line.words[0]);
+  if (!cluster) return complain(io, cluster.error(), 2);
+  const auto host = cluster->host_of(line.words[1]);
+  if (!host) return complain(io, host.error(), 2);
+  const auto ended = end_node(*cluster, *host, line.words[1]);
+  if (!ended)
+    return complain(io, {ended.error().code, cluster->label(*host) + ": " + ended.error().detail}, 1);
+  io.err << cluster->label(*host) << ": " << line.words[1] << " has ended\n";
+  return 0;
+}
+
+int stop_command(std::span<const std::string> args, const sim::console& io) {
+  cli::command_line line;
+  line.usage = "mooncaf stop FILE";
+  line.summary =
+      "Ends all processes of a cluster, its agents, and removes their logs and secrets from the hosts.\n"
+      "Models, SSD folders and FILE stay.";
+  if (const auto end = begin(line, args, 1, io)) return *end;
+  const auto cluster = cluster_access::open(line.words[0]);
+  if (!cluster) return complain(io, cluster.error(), 2);
+  const int status = stop_all(*cluster, io);
+  if (status == 0) cluster->forget();
+  return status;
+}
+
+int restart_command(std::span<const std::string> args, const sim::console& io) {
+  bool rolling = false;
+  cli::command_line line;
+  line.usage = "mooncaf restart FILE [--rolling]";
+  line.summary =
+      "Ends all processes and starts them again, with the program and the options that are there now.";
+  line.arguments = {
+      cli::flag("rolling", "one after the other, each waited for; the conductor last", rolling)};
+  if (const auto end = begin(line, args, 1, io)) return *end;
+  const auto cluster = cluster_access::open(line.words[0]);
+  if (!cluster) return complain(io, cluster.error(), 2);
+  if (rolling) return restart_rolling(*cluster, io);
+  const int stopped = stop_all(*cluster, io);
+  return stopped != 0 ? stopped : bring_up(*cluster, false, io);
+}
+
+// The file is the wish: it is changed first, and put back if the cluster does not follow.
+int scale_command(std::span<const std::string> args, const sim::console& io) {
+  std::string host;
+  cli::command_line line;
+  line.usage = "mooncaf scale FILE PART=+N|PART=-N [--host NAME]";
+  line.summary =
+      "Changes the count of prefill, decode, coupled or cache processes in FILE, and the running cluster "
+      "with it.\n"
+      "  mooncaf scale cluster.toml prefill=+2";
+  line.arguments = {
+      cli::text("host", "NAME",
+                "the host; by default the one that has the fewest, or the most when N are taken away", host)};
+  if (const auto end = begin(line, args, 2, io)) return *end;
+  const auto change = line.words.size() > 1 ? line.words[1] : "";
+  const auto equals = std::min(change.find('='), change.size());
+  const auto sign = equals + 1 < change.size() ? change[equals + 1] : '\0';
+  const auto count =
+      equals + 2 < change.size() ? config::parse_integer(change.substr(equals + 2)) : std::nullopt;
+  if ((sign != '+' && sign != '-') || !count || *count > 64)
+    return complain(io, {ec::invalid_argument, "'" + change + "' is not PART=+N or PART=-N, N from 0 to 64"},
+                    2);
+  const auto& file = line.words[0];
+  std::ifstream in(file, std::ios::binary);
+  const std::string before{std::istreambuf_iterator<char>(in), {}};
+  const auto after =
+      scaled(before, file, change.substr(0, equals), static_cast<int>(*count) * (sign == '-' ? -1 : 1), host);
+  if (!after) return complain(io, after.error(), 2);
+  const auto write = [&](const std::string& text) {
+    std::ofstream out(file, std::ios::binary);
+    out << text;
+    out.close();
+    return bool{out};
+  };
+  if (!write(*after)) return complain(io, {ec::io_error, "cannot write " + file}, 1);
+  const auto cluster = cluster_access::open(file);
+  const int status = cluster ? bring_up(*cluster, false, io) : complain(io, cluster.error(), 2);
+  if (status != 0 && !write(before)) return complain(io, {ec::io_error, "cannot write " + file}, 1);
+  return status;
+}
+
+}  // namespace mooncaf::launch

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""`mooncaf up` and its companions: a cluster from one file, here of three hosts that are all this machine."""
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, Client, free_port, main, wait_until  # noqa: E402
+
+TINY = "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512"
+
+
+class Launched:
+    """A cluster file in a folder of its own, and the commands on it."""
+
+    def __init__(self, hosts=None):
+        self.folder = tempfile.TemporaryDirectory(prefix="mooncaf-up-")
+        self.home = pathlib.Path(self.folder.name)
+        self.http, self.control = free_port(), free_port()
+        self.file = self.home / "cluster.toml"
+        self.file.write_text(f"""[launch]
+port = {self.control}
+ready_within = "60s"
+[model]
+path = "{TINY}"
+[cache]
+dram = "32MiB"
+[metrics]
+listen = "127.0.0.1:0"
+[gateway]
+http = "127.0.0.1:{self.http}"
+""" + (hosts or """[front]
+address = "127.0.0.1"
+conductor = 1
+gateway = 1
+[west]
+address = "127.0.0.1"
+prefill = 2
+[east]
+address = "127.0.0.1"
+decode = 2
+"""))
+        self.client = Client("127.0.0.1", self.http)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind:
+            for log in self.home.rglob("*.log"):
+                print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}", file=sys.stderr)
+        self.run("stop")
+        self.folder.cleanup()
+
+    def run(self, command, *args):
+        env = {**os.environ, "XDG_STATE_HOME": str(self.home / "state")}
+        return subprocess.run([BINARY, command, str(self.file), *args], env=env, capture_output=True, text=True, timeout=300)
+
+    def must(self, command, *args):
+        done = self.run(command, *args)
+        assert done.returncode == 0, f"{command} {args}: status {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def nodes(self):
+        return {n["node"]: n for n in json.loads(self.run("status", "--json").stdout)["nodes"]}
+
+    def pids(self):
+        return {name: n["pid"] for name, n in self.nodes().items()}
+
+    def chat(self):
+        return self.client.chat([{"role": "user", "content": "Say something."}], max_tokens=8, temperature=0)
+
+    def instances(self):
+        return len(self.client.cluster()["instances"])
+
+    def left_over(self):
+        """Processes that were started with this cluster's state, and files of it."""
+        mark = f"XDG_STATE_HOME={self.home}/state".encode()
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append((process / "cmdline").read_bytes())
+        return found + [p for p in (self.home / "state").rglob("*") if not p.is_dir()]
+
+
+def serves_and_brings_back_what_dies():
+    with Launched() as cluster:
+        began = time.monotonic()
+        cluster.must("up")
+        first = cluster.chat()
+        print(f"     from up to the first answer of 5 processes: {time.monotonic() - began:.2f} s")
+        before = cluster.pids()
+        assert sorted(before) == ["east-decode-0", "east-decode-1", "front-front", "west-prefill-0", "west-prefill-1"]
+        assert "ready" in cluster.must("status").stdout
+        cluster.must("up")
+        assert cluster.pids() == before, "the second up started something"
+
+        os.kill(before["west-prefill-0"], signal.SIGKILL)
+
+        def back():
+            node = cluster.nodes()["west-prefill-0"]
+            return node["state"] == "ready" and node["pid"] != before["west-prefill-0"]
+
+        wait_until("the killed worker is back", back)
+        assert cluster.nodes()["west-prefill-0"]["last_end"] == "signal 9" and cluster.nodes()["west-prefill-0"]["starts"] == 2
+        wait_until("the conductor sees it", lambda: cluster.instances() == 4)
+        assert cluster.chat()["choices"] == first["choices"]
+        assert "ready roles=prefill,cache" in cluster.must("logs", "west-prefill-0").stdout
+
+        # An agent that is killed takes its processes with it; the next up starts both.
+        agent = int(next(cluster.home.glob("state/mooncaf/*/east/agent.pid")).read_text().split()[0])
+        os.kill(agent, signal.SIGKILL)
+        wait_until("its processes have ended",
+                   lambda: not any(os.path.exists(f"/proc/{before[n]}") for n in ("east-decode-0", "east-decode-1")))
+        assert cluster.run("status").returncode == 1
+        cluster.must("up")
+        assert cluster.chat()["choices"] == first["choices"]
+
+        cluster.must("stop")
+        assert cluster.left_over() == []
+
+
+def scales_drains_and_restarts_under_requests():
+    with Launched() as cluster:
+        cluster.must("up")
+        answer = cluster.chat()["choices"]
+        before = cluster.pids()
+        cluster.must("scale", "prefill=+1")
+        assert "prefill = 3\n" in cluster.file.read_text()
+        assert {n: p for n, p in cluster.pids().items() if n != "west-prefill-2"} == before
+        wait_until("the conductor sees it", lambda: cluster.instances() == 5)
+
+        over, answers, lost = threading.Event(), [], []
+
+        def ask():
+            while not over.is_set():
+                try:
+                    answers.append(cluster.chat()["choices"])
+                except (OSError, AssertionError) as why:  # the front itself is restarted, too, and last
+                    lost.append(why)
+                    wait_until("the gateway is back", lambda: over.is_set() or cluster.client.healthy())
+
+        with concurrent.futures.ThreadPoolExecutor(2) as users:
+            asking = [users.submit(ask) for _ in range(2)]
+            try:
+                cluster.must("restart", "--rolling")
+            finally:
+                over.set()
+            for one in asking:
+                one.result()
+        assert answers and all(a == answer for a in answers)
+        assert len(lost) <= 4, f"{len(lost)} requests failed beside {len(answers)}: {lost[:3]}"
+        assert not set(cluster.pids().values()) & set(before.values())
+        assert cluster.chat()["choices"] == answer
+
+        cluster.must("drain", "west-prefill-1")
+        assert cluster.nodes()["west-prefill-1"]["state"] == "not running"
+        assert cluster.chat()["choices"] == answer
+        cluster.must("scale", "prefill=-2")
+        assert [n for n in cluster.nodes() if n.startswith("west")] == ["west-prefill-0"]
+        assert cluster.chat()["choices"] == answer
+
+
+def a_busy_port_or_host_out_of_reach_leaves_nothing():
+    with Launched() as cluster, socket.socket() as taken:
+        taken.bind(("127.0.0.1", cluster.http))
+        taken.listen()
+        done = cluster.run("up")
+        assert done.returncode == 1, done
+        assert re.search(rf"front \(this machine\): 127.0.0.1:{cluster.http} is taken", done.stderr), done.stderr
+        assert cluster.left_over() == []
+    unreachable = """[front]
+address = "127.0.0.1"
+conductor = 1
+gateway = 1
+prefill = 1
+[away]
+address = "127.0.0.1"
+runner = "ssh"
+ssh = "no-such-host.invalid"
+decode = 1
+"""
+    with Launched(unreachable) as cluster:
+        done = cluster.run("up")
+        assert done.returncode == 1, done
+        assert re.search(r"away \(ssh no-such-host.invalid\): .*ssh", done.stderr), done.stderr
+        assert cluster.left_over() == []
+        cluster.file.write_text(cluster.file.read_text().replace('ready_within = "60s"', 'ready_within = "3s"'))
+        done = cluster.run("up", "--keep-going")
+        assert done.returncode == 1 and f"gateway at 127.0.0.1:{cluster.http} serves no request" in done.stderr, done
+        states = {name: n["state"] for name, n in cluster.nodes().items()}
+        assert states == {"front-front": "ready", "front-prefill-0": "ready", "away-decode-0": "unknown"}, states
+
+
+def a_process_that_cannot_start_is_named_and_the_rest_ended():
+    with Launched() as cluster:
+        cluster.file.write_text(cluster.file.read_text().replace("decode = 2", "decode = 2\nlora_modules = \"a=/nowhere\""))
+        done = cluster.run("up")
+        assert done.returncode == 1, done
+        assert re.search(r"east \(this machine\): .*east-decode-\d ended with exit status \d+: .*nowhere", done.stderr), done.stderr
+        assert cluster.left_over() == []
+
+
+def a_wrong_file_is_refused_with_its_line():
+    with Launched() as cluster:
+        cluster.file.write_text(cluster.file.read_text().replace("decode = 2", "decode = 65"))
+        done = cluster.run("up")
+        assert done.returncode == 2 and re.search(r"cluster.toml:\d+: east.decode 65 is out of range; allowed: 0 to 64", done.stderr), done
+        cluster.file.write_text(cluster.file.read_text().replace("decode = 65", "decode = 2"))
+
+
+def the_secret_is_in_no_argument_environment_or_log():
+    with Launched() as cluster:
+        cluster.must("up")
+        secrets = list(cluster.home.rglob("secret"))
+        assert secrets and all(p.stat().st_mode & 0o777 == 0o600 for p in secrets)
+        text = secrets[0].read_bytes().strip()
+        for process in [*cluster.pids().values(),
+                        *(int(p.read_text().split()[0]) for p in cluster.home.rglob("agent.pid"))]:
+            for place in ("cmdline", "environ"):
+                assert text not in pathlib.Path(f"/proc/{process}/{place}").read_bytes()
+        for file in cluster.home.rglob("*"):
+            assert file.is_dir() or file.name.endswith("secret") or text not in file.read_bytes(), file
+
+
+if __name__ == "__main__":
+    main([serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
+          a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
+          a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])
