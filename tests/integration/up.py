@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""`mooncaf up` and its companions: a cluster from one file, here of three hosts that are all this machine."""
+"""`mooncaf up` and its companions: a cluster from one file, of hosts that are all this machine, and of two that are network
+namespaces with a private sshd in one of them (needs root, iproute2 and openssh-server)."""
 import concurrent.futures
 import contextlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +17,8 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, Client, free_port, main, wait_until  # noqa: E402
+from cluster import BINARY, Client, Skipped, free_port, main, wait_until  # noqa: E402
+from hosts import network, possible  # noqa: E402
 
 TINY = "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512"
 
@@ -23,12 +26,14 @@ TINY = "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512"
 class Launched:
     """A cluster file in a folder of its own, and the commands on it."""
 
-    def __init__(self, hosts=None):
+    def __init__(self, hosts=None, front="127.0.0.1"):
         self.folder = tempfile.TemporaryDirectory(prefix="mooncaf-up-")
         self.home = pathlib.Path(self.folder.name)
-        self.http, self.control = free_port(), free_port()
+        self.http, self.control = free_port(front), free_port(front)
+        self.env = {**os.environ, "XDG_STATE_HOME": str(self.home / "state")}
         self.file = self.home / "cluster.toml"
         self.file.write_text(f"""[launch]
+binary = "{BINARY}"
 port = {self.control}
 ready_within = "60s"
 [model]
@@ -38,7 +43,7 @@ dram = "32MiB"
 [metrics]
 listen = "127.0.0.1:0"
 [gateway]
-http = "127.0.0.1:{self.http}"
+http = "{front}:{self.http}"
 """ + (hosts or """[front]
 address = "127.0.0.1"
 conductor = 1
@@ -50,7 +55,7 @@ prefill = 2
 address = "127.0.0.1"
 decode = 2
 """))
-        self.client = Client("127.0.0.1", self.http)
+        self.client = Client(front, self.http)
 
     def __enter__(self):
         return self
@@ -63,8 +68,7 @@ decode = 2
         self.folder.cleanup()
 
     def run(self, command, *args):
-        env = {**os.environ, "XDG_STATE_HOME": str(self.home / "state")}
-        return subprocess.run([BINARY, command, str(self.file), *args], env=env, capture_output=True, text=True, timeout=300)
+        return subprocess.run([BINARY, command, str(self.file), *args], env=self.env, capture_output=True, text=True, timeout=300)
 
     def must(self, command, *args):
         done = self.run(command, *args)
@@ -82,6 +86,14 @@ decode = 2
 
     def instances(self):
         return len(self.client.cluster()["instances"])
+
+    def wait_back(self, node, was):
+        """Until the process runs again under another id."""
+        def back():
+            now = self.nodes()[node]
+            return now["state"] == "ready" and now["pid"] != was
+
+        wait_until(f"{node} is back", back)
 
     def left_over(self):
         """Processes that were started with this cluster's state, and files of it."""
@@ -107,12 +119,7 @@ def serves_and_brings_back_what_dies():
         assert cluster.pids() == before, "the second up started something"
 
         os.kill(before["west-prefill-0"], signal.SIGKILL)
-
-        def back():
-            node = cluster.nodes()["west-prefill-0"]
-            return node["state"] == "ready" and node["pid"] != before["west-prefill-0"]
-
-        wait_until("the killed worker is back", back)
+        cluster.wait_back("west-prefill-0", before["west-prefill-0"])
         assert cluster.nodes()["west-prefill-0"]["last_end"] == "signal 9" and cluster.nodes()["west-prefill-0"]["starts"] == 2
         wait_until("the conductor sees it", lambda: cluster.instances() == 4)
         assert cluster.chat()["choices"] == first["choices"]
@@ -234,7 +241,88 @@ def the_secret_is_in_no_argument_environment_or_log():
             assert file.is_dir() or file.name.endswith("secret") or text not in file.read_bytes(), file
 
 
+@contextlib.contextmanager
+def private_sshd(cluster, namespace, address):
+    """An sshd of the test's own in a namespace, and an ssh client that knows it: the system's, with a configuration of the
+    test's own. Yields the sshd."""
+    def at(name):
+        return str(cluster.home / name)
+
+    for key in ("host-key", "user-key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key)], check=True)
+    host_key = pathlib.Path(at("host-key.pub")).read_text()
+    pathlib.Path(at("known")).write_text(f"{address} {host_key}")
+    pathlib.Path(at("ssh.conf")).write_text(f"IdentityFile {at('user-key')}\nIdentitiesOnly yes\nUserKnownHostsFile {at('known')}\n")
+    pathlib.Path(at("sshd.conf")).write_text(f"""ListenAddress {address}
+HostKey {at('host-key')}
+AuthorizedKeysFile {at('user-key.pub')}
+StrictModes no
+UsePAM no
+PidFile none
+SetEnv XDG_STATE_HOME={cluster.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDIR', '/tmp')}
+""")
+    (cluster.home / "bin").mkdir()
+    client = cluster.home / "bin" / "ssh"
+    client.write_text(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {at('ssh.conf')} \"$@\"\n")
+    client.chmod(0o755)
+    cluster.env["PATH"] = f"{client.parent}:{os.environ['PATH']}"
+    separation = pathlib.Path("/run/sshd")  # where sshd's unprivileged part lives; a booted system has it
+    made = not separation.exists()
+    separation.mkdir(exist_ok=True)
+    with open(at("sshd.log"), "wb") as log:
+        sshd = subprocess.Popen(["ip", "netns", "exec", namespace, "/usr/sbin/sshd", "-D", "-e", "-f", at("sshd.conf")], stderr=log)
+    try:
+        wait_until("sshd listens", lambda: b"listening" in pathlib.Path(at("sshd.log")).read_bytes())
+        yield sshd
+    finally:
+        sshd.terminate()
+        sshd.wait(10)
+        if made:
+            separation.rmdir()
+
+
+def two_hosts_over_ssh():
+    if not os.path.exists("/usr/sbin/sshd") or not shutil.which("ssh"):
+        raise Skipped("no sshd: examples/install_packages.sh --tests has it")
+    if os.geteuid() != 0 or not possible():
+        raise Skipped("network namespaces need root")
+    with network(2) as (names, addresses, _):
+        hosts = f"""[front]
+address = "{addresses[0]}"
+runner = "local"
+conductor = 1
+gateway = 1
+prefill = 1
+[far]
+address = "{addresses[1]}"
+prefill = 1
+decode = 2
+"""
+        with Launched(hosts, addresses[0]) as cluster, private_sshd(cluster, names[1], addresses[1]) as sshd:
+            began = time.monotonic()
+            cluster.must("up")
+            answer = cluster.chat()["choices"]
+            print(f"     over ssh, from up to the first answer of 5 processes: {time.monotonic() - began:.2f} s")
+            before = cluster.pids()
+            far = pathlib.Path(f"/proc/{before['far-decode-0']}/ns/net").readlink()
+            assert far != pathlib.Path("/proc/thread-self/ns/net").readlink(), "it runs on the first host"
+            os.kill(before["far-decode-0"], signal.SIGKILL)
+            cluster.wait_back("far-decode-0", before["far-decode-0"])
+            assert cluster.chat()["choices"] == answer
+            assert "ready roles=decode" in cluster.must("logs", "far-decode-1").stdout
+            cluster.must("scale", "decode=+1")
+            assert cluster.nodes()["far-decode-2"]["state"] == "ready"
+            cluster.must("stop")
+            assert cluster.left_over() == []
+            sshd.terminate()
+            sshd.wait(10)
+            done = cluster.run("up")
+            assert done.returncode == 1, done
+            assert re.search(rf"far \(ssh {addresses[1]}\): cannot be reached by `ssh {addresses[1]}`: .*refused", done.stderr), done.stderr
+            assert cluster.left_over() == []
+
+
 if __name__ == "__main__":
-    main([serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
+    main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])
