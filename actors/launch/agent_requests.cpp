@@ -104,6 +104,10 @@ result<void> start_agent(const run_folder& folder, const std::string& name) {
   const pid_t pid = ::fork();
   if (pid < 0) return fail(ec::io_error, "fork: " + errno_text());
   if (pid == 0) {
+    sigset_t early;  // a request that comes before the agent listens waits for it
+    ::sigemptyset(&early);
+    for (const int s : {SIGHUP, SIGTERM}) ::sigaddset(&early, s);
+    ::sigprocmask(SIG_BLOCK, &early, nullptr);
     ::setsid();  // ssh waits for nobody who has left its session and holds none of its pipes
     const int in = ::open("/dev/null", O_RDONLY);
     const int out = ::open(folder.file("agent.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);

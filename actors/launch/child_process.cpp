@@ -38,8 +38,13 @@ result<pid_t> start(const std::vector<std::string>& command, int in, int out, in
   ::posix_spawn_file_actions_adddup2(&files, in, 0);
   if (out >= 0) ::posix_spawn_file_actions_adddup2(&files, out, 1);
   if (err >= 0) ::posix_spawn_file_actions_adddup2(&files, err, 2);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  // A group of its own: the terminal's Ctrl-C is for this process, which ends what it has begun in order.
+  if (out >= 0) ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
-  const int failed = ::posix_spawnp(&pid, argv[0], &files, nullptr, argv.data(), environ);
+  const int failed = ::posix_spawnp(&pid, argv[0], &files, &attributes, argv.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&files);
   if (failed != 0) return fail(ec::io_error, "cannot run " + command[0] + ": " + errno_text(failed));
   return pid;

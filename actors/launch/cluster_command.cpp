@@ -60,6 +60,7 @@ result<cluster_access> cluster_access::open(const std::string& file) {
   if (!plan) return fail(ec::invalid_argument, file + ": " + plan.error().detail);
   cluster_access out;
   out.spec_ = std::move(*spec);
+  if (auto& given = out.spec_.secret_file; !given.empty()) given = (path.parent_path() / given).string();
   out.plan_ = std::move(*plan);
   out.file_ = file;
   const auto root = run_folder::root();
@@ -138,9 +139,11 @@ result<host_facts> cluster_access::examine(std::size_t host) const {
 
 /// The file's, or one that is made at the first use and kept until the cluster is stopped.
 result<std::string> cluster_access::secret() const {
-  const auto made = cluster_secret::from_file_or_new(secret_file_);
-  if (!made) return fail(made.error());
-  return read_whole(secret_file_);
+  const auto& given = spec_.secret_file;
+  const auto usable =
+      given.empty() ? cluster_secret::from_file_or_new(secret_file_) : cluster_secret::from_file(given);
+  if (!usable) return fail(usable.error());
+  return read_whole(given.empty() ? secret_file_ : given);
 }
 
 result<void> cluster_access::carry(std::size_t host, const node_texts& nodes, bool gateways) const {

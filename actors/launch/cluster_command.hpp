@@ -79,7 +79,8 @@ class cluster_access {
 
   cluster_spec spec_;
   launch_plan plan_;
-  std::string file_, secret_file_;
+  std::string file_;
+  std::string secret_file_;  ///< that is made where the file names none
 };
 
 }  // namespace mooncaf::launch

@@ -1,6 +1,7 @@
 // up, status, logs, drain, stop, restart, scale: as a person calls them.
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -54,6 +55,9 @@ std::string seconds_since(time_point begin) {
   return text;
 }
 
+/// Set by SIGINT, SIGTERM and SIGHUP while `up` runs.
+volatile sig_atomic_t interrupted = 0;
+
 /// Carries out a batch of the core's actions and answers them. @returns the next batch.
 std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core& core,
                                      const std::vector<launch_action>& batch, time_point began,
@@ -69,6 +73,7 @@ std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core&
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto& a = batch[i];
     const auto got = facts[i].get();
+    if (interrupted) core.cancel();
     const auto outcome = got ? result<void>{} : fail(got.error());
     std::string what = "checked";
     if (a.step == launch_step::carry)
@@ -87,7 +92,9 @@ int bring_up(const cluster_access& cluster, bool keep_going, const sim::console&
   const auto began = clock_type::now();
   const bool fresh = !cluster.known();
   launch_core core{cluster.plan(), MOONCAF_VERSION, keep_going};
+  for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::signal(s, [](int) { interrupted = 1; });
   for (auto batch = core.begin(); !batch.empty();) batch = carry_out(cluster, core, batch, began, io);
+  if (interrupted) io.err << "mooncaf: interrupted\n";
   for (const auto& p : core.problems())
     io.err << "mooncaf: " << cluster.label(p.host) << ": " << p.what << "\n";
   if (!core.runs()) {
@@ -231,7 +238,7 @@ back as it was. What runs already stays; processes that FILE has no more are end
 host starts again what dies.
 
   [launch]                            # all of it may be left out
-  ready_within = "2m"                 # also: name, binary, port, stop_within
+  ready_within = "2m"                 # also: name, binary, secret_file, port, stop_within
   [model]                             # the server's own sections, for all processes: `mooncaf --help`
   path = "/models/M.gguf"
   [scheduler]

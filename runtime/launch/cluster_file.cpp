@@ -88,12 +88,12 @@ class reader {
   }
 
   result<void> take_own(const config::toml_entry& e) {
-    if (e.key == "name" || e.key == "binary") {
+    if (e.key == "name" || e.key == "binary" || e.key == "secret_file") {
       if (e.type != config::toml_type::string || e.value.empty()) return wrong(e, "must be text in quotes");
       if (e.key == "name" && e.value.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                                        "0123456789_-") != std::string::npos)
         return wrong(e, "must be of letters, digits, _ and -");
-      (e.key == "name" ? spec.name : spec.binary) = e.value;
+      (e.key == "name" ? spec.name : e.key == "binary" ? spec.binary : spec.secret_file) = e.value;
       return {};
     }
     if (e.key == "port") {
@@ -108,7 +108,7 @@ class reader {
       (e.key == "ready_within" ? spec.ready_within : spec.stop_within) = *t;
       return {};
     }
-    return wrong(e, "is unknown; allowed: name, binary, port, ready_within, stop_within");
+    return wrong(e, "is unknown; allowed: name, binary, secret_file, port, ready_within, stop_within");
   }
 
   result<void> take_host(const config::toml_entry& e) {
@@ -147,7 +147,10 @@ class reader {
 
   result<void> take_option(const config::toml_entry& e, const config::declaration& d,
                            std::vector<setting>& into) {
+    if (d.name == "cluster-secret-file") return wrong(e, "is launch.secret_file here");
     if (given_by_up.contains(d.name)) return wrong(e, "is given by `mooncaf up` itself");
+    if (d.name == "log-level" && (e.value == "warn" || e.value == "error"))
+      return wrong(e, e.value + " hides that a process is ready; allowed: info and below");
     if (d.type != e.type)
       return wrong(e, "is of another type" + (d.allowed.empty() ? "" : "; allowed: " + d.allowed));
     if ((d.name == "ssd-path" || d.name == "store-ssd-path") && !e.value.empty() && e.value.front() != '/')

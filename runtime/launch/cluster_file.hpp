@@ -54,6 +54,7 @@ struct host_entry {
 struct cluster_spec {
   std::string name;         ///< empty: not given
   std::string binary;       ///< of mooncaf on the hosts; empty: "mooncaf", on this machine the running one
+  std::string secret_file;  ///< of the operator; empty: one is made
   std::uint16_t port = 0;   ///< of the conductor
   duration ready_within{};  ///< for a process to become ready
   duration stop_within{};   ///< for a process to end when it is told to

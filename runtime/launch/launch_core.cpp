@@ -43,6 +43,7 @@ std::vector<launch_action> launch_core::restored(std::size_t host, const result<
 
 std::vector<launch_action> launch_core::answered() {
   if (--open_ > 0) return {};
+  if (cancelled_) return give_up();
   // Nothing goes without the conductor; once its stage is over it runs, whatever its host lacks then.
   const auto vital = [&](std::size_t i) {
     return stage_ <= 1 && plan_.hosts[i].entry.count("conductor") > 0;

@@ -50,6 +50,9 @@ class launch_core {
   std::vector<launch_action> carried(std::size_t host, const result<void>& outcome);
   std::vector<launch_action> restored(std::size_t host, const result<void>& outcome);
 
+  /// The operator has changed their mind: after this batch everything is put back.
+  void cancel() { cancelled_ = true; }
+
   bool done() const { return open_ == 0; }
   const std::vector<launch_problem>& problems() const { return problems_; }
   /// Whether the cluster runs; with `keep_going` perhaps not all of it.
@@ -75,7 +78,7 @@ class launch_core {
   std::vector<launch_problem> problems_;
   std::size_t open_ = 0;     ///< actions without an answer
   std::uint32_t stage_ = 0;  ///< the next one
-  bool gave_up_ = false;
+  bool gave_up_ = false, cancelled_ = false;
 };
 
 }  // namespace mooncaf::launch

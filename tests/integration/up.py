@@ -219,6 +219,32 @@ def a_process_that_cannot_start_is_named_and_the_rest_ended():
         assert cluster.left_over() == []
 
 
+def an_interrupted_up_leaves_nothing():
+    with Launched() as cluster:
+        up = subprocess.Popen([BINARY, "up", str(cluster.file)], env=cluster.env, stderr=subprocess.PIPE, text=True)
+        for line in up.stderr:
+            if "processes are ready" in line:  # the conductor's
+                up.send_signal(signal.SIGINT)
+                break
+        rest = up.stderr.read()
+        assert up.wait(60) == 1 and "interrupted" in rest, rest
+        up.stderr.close()
+        assert cluster.left_over() == []
+
+
+def a_secret_of_the_operator_is_used_and_kept():
+    with Launched() as cluster:
+        secret = cluster.home / "shared"
+        secret.touch(0o600)
+        secret.write_text("0123456789abcdef" * 2)
+        cluster.file.write_text(cluster.file.read_text().replace("[launch]", "[launch]\nsecret_file = \"shared\""))
+        cluster.must("up")
+        copies = list((cluster.home / "state").rglob("secret"))
+        assert len(copies) == 3 and all(c.read_text() == secret.read_text() for c in copies)
+        cluster.must("stop")
+        assert cluster.left_over() == [] and secret.exists()
+
+
 def a_wrong_file_is_refused_with_its_line():
     with Launched() as cluster:
         cluster.file.write_text(cluster.file.read_text().replace("decode = 2", "decode = 65"))
@@ -325,4 +351,5 @@ decode = 2
 if __name__ == "__main__":
     main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
+          an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])

@@ -93,6 +93,8 @@ TEST_CASE("what is wrong in the file is refused with line, key and range") {
   CHECK(refused("conductor = 1\n", "") == "c.toml: conductor = 1 is needed on one host, and is on 0");
   CHECK(refused("address = \"10.0.0.2\"\n", "") == "c.toml: [beta] has no address");
   CHECK(has(refused("ssh = \"operator@beta\"", "ssh = \"-oProxyCommand=x\""), "does not begin with -"));
+  CHECK(has(refused("[model]\n", "[metrics]\nlog_level = \"warn\"\n[model]\n"),
+            "hides that a process is ready"));
   CHECK(has(refused("ttft_slo = \"3s\"\n", "ttft_slo = \"3s\"\n[cluster]\nrole = \"all\"\n"),
             "given by `mooncaf up`"));
 }

@@ -139,3 +139,18 @@ TEST_CASE("with keep_going a gateway that cannot serve for want of a host is sai
   CHECK(core.problems().size() == 1);
   CHECK(world.runs == as_planned(plan));
 }
+
+TEST_CASE("whenever the operator interrupts, what ran before runs again") {
+  const auto plan = small_plan();
+  for (std::size_t after = 0; after < 9; ++after) {
+    scripted_world world{plan};
+    launch_core core{plan, "1", false};
+    world.fails = [&](const launch_action&) {
+      if (world.said.size() == after) core.cancel();
+      return false;
+    };
+    world.run(core);
+    CHECK_FALSE(core.runs());
+    CHECK(world.runs == std::vector<node_texts>(3));
+  }
+}
