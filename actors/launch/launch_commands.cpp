@@ -98,8 +98,9 @@ int bring_up(const cluster_access& cluster, bool keep_going, const sim::console&
   for (const auto& p : core.problems())
     io.err << "mooncaf: " << cluster.label(p.host) << ": " << p.what << "\n";
   if (!core.runs()) {
-    if (fresh) cluster.forget();
-    io.err << "mooncaf: nothing was changed by this\n";
+    if (fresh && core.put_back()) cluster.forget();
+    io.err << (core.put_back() ? "mooncaf: nothing was changed by this\n"
+                               : "mooncaf: end what is left there: mooncaf stop, with this file\n");
     return 1;
   }
   for (const auto& host : cluster.plan().hosts)

@@ -36,7 +36,10 @@ std::vector<launch_action> launch_core::carried(std::size_t host, const result<v
 }
 
 std::vector<launch_action> launch_core::restored(std::size_t host, const result<void>& outcome) {
-  if (!outcome) problems_.push_back({host, "could not be put back: " + outcome.error().detail});
+  if (!outcome) {
+    problems_.push_back({host, "could not be put back: " + outcome.error().detail});
+    ++stuck_;
+  }
   --open_;
   return {};
 }

@@ -55,6 +55,8 @@ class launch_core {
 
   bool done() const { return open_ == 0; }
   const std::vector<launch_problem>& problems() const { return problems_; }
+  /// Whether every host that was asked to carry something is as it was again; meant for a cluster that does not run.
+  bool put_back() const { return stuck_ == 0; }
   /// Whether the cluster runs; with `keep_going` perhaps not all of it.
   bool runs() const { return done() && !gave_up_; }
 
@@ -77,6 +79,7 @@ class launch_core {
   std::vector<host_state> hosts_;
   std::vector<launch_problem> problems_;
   std::size_t open_ = 0;     ///< actions without an answer
+  std::size_t stuck_ = 0;    ///< hosts that could not be put back
   std::uint32_t stage_ = 0;  ///< the next one
   bool gave_up_ = false, cancelled_ = false;
 };

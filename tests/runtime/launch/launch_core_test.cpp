@@ -51,7 +51,9 @@ struct scripted_world {
     }
     if (!bad || a.step == launch_step::restore) runs[a.host] = a.nodes;
     else if (!a.nodes.empty()) runs[a.host].insert(*a.nodes.begin());
-    if (a.step == launch_step::restore) return core.restored(a.host, {});
+    if (a.step == launch_step::restore)
+      return core.restored(a.host,
+                           cannot_restore ? result<void>{fail(ec::unavailable, "gone")} : result<void>{});
     for (const auto& [name, text] : a.nodes) {
       const bool led = !runs[0].empty();
       CHECK_MESSAGE((led || name == "front"), name << " was started before the conductor");
@@ -62,6 +64,7 @@ struct scripted_world {
   const launch_plan& plan;
   std::vector<node_texts> runs;
   std::vector<std::string> said;
+  bool cannot_restore = false;
   std::function<bool(const launch_action&)> fails = [](const launch_action&) { return false; };
 };
 
@@ -113,6 +116,20 @@ TEST_CASE("whatever fails at any step, what ran before runs again and nothing el
   }
   CHECK(gave_up > 200);
   CHECK(gave_up < 1800);
+}
+
+TEST_CASE("a host that cannot be put back is said, and not called unchanged") {
+  const auto plan = small_plan();
+  for (const bool stuck : {false, true}) {
+    scripted_world world{plan};
+    world.fails = [](const launch_action& a) { return a.host == 2 && a.step == launch_step::carry; };
+    world.cannot_restore = stuck;
+    launch_core core{plan, "1", false};
+    world.run(core);
+    CHECK_FALSE(core.runs());
+    CHECK(core.put_back() == !stuck);
+    CHECK((core.problems().back().what == "could not be put back: gone") == stuck);
+  }
 }
 
 TEST_CASE("with keep_going the other hosts go on, but not without the conductor") {
