@@ -6,7 +6,7 @@
 #   tests/run.sh --sanitize asan        AddressSanitizer and UBSan (or: tsan), in a build folder of its own
 #   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 10; 0: not at all)
 #   tests/run.sh --fuzz-seed 0          other inputs each time (default 1: the same ones)
-#   tests/run.sh --jobs 1               unit tests at the same time (default: one a processor); the others run alone
+#   tests/run.sh --jobs 1               tests at the same time (default: one a processor); those that measure time run alone
 #
 # Works from a clone with no build folder, and twice in a row. Exits nonzero if a test failed.
 set -euo pipefail
