@@ -11,6 +11,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/base/posix.hpp"
 #include "runtime/launch/keeper_core.hpp"
@@ -60,6 +61,7 @@ class agent {
 
  private:
   struct log_place {
+    std::string node;
     std::streamoff read = 0;  ///< up to here
     std::string rest;         ///< of a line that is not whole
   };
@@ -75,13 +77,21 @@ class agent {
     if (!wish.is_object()) return;  // the writer replaces it whole, so another process made this
     binary_ = wish.value("binary", "");
     core_.stop_within(std::chrono::nanoseconds{wish.value("stop_ns", std::int64_t{60'000'000'000})});
-    core_.wish(wish.value("nodes", node_texts{}));
+    const auto generations = wish.value("generations", std::map<std::string, std::uint32_t>{});
+    const auto overlaps = wish.value("overlaps", std::set<std::string>{});
+    node_wishes all;
+    for (const auto& [name, text] : wish.value("nodes", node_texts{})) {
+      const auto generation = generations.find(name);
+      all[name] = {text, generation == generations.end() ? 0 : generation->second, overlaps.contains(name)};
+    }
+    core_.wish(std::move(all));
+    wish_ = wish.value("id", std::int64_t{0});
   }
 
   void act() {
     const auto now = clock_type::now();
     for (const auto& action : core_.due(now)) {
-      const auto at = pids_.find(action.node);
+      const auto at = pids_.find(action.run);
       if (action.order == keeper_order::spawn) spawn(action);
       else if (at != pids_.end()) ::kill(at->second, action.order == keeper_order::kill ? SIGKILL : SIGTERM);
     }
@@ -93,12 +103,12 @@ class agent {
     (void)folder_.write(config, action.text);  // a full disk shows as the node's own error
     const auto log = folder_.log(action.node);
     struct stat had {};
-    logs_[action.node] = {::stat(log.c_str(), &had) == 0 ? had.st_size : 0, {}};
+    logs_[action.run] = {action.node, ::stat(log.c_str(), &had) == 0 ? had.st_size : 0, {}};
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid == 0) become(parent, log, config);
-    if (pid > 0) pids_[action.node] = pid;
-    else core_.ended(action.node, "fork: " + errno_text(), clock_type::now());
+    if (pid > 0) pids_[action.run] = pid;
+    else core_.ended(action.run, "fork: " + errno_text(), clock_type::now());
   }
 
   /// The child's side of `spawn`.
@@ -136,8 +146,8 @@ class agent {
   /// A process says in its log that it is ready.
   void look_for_ready() {
     for (auto it = logs_.begin(); it != logs_.end();) {
-      auto& [node, place] = *it;
-      std::ifstream in(folder_.log(node), std::ios::binary);
+      auto& [run, place] = *it;
+      std::ifstream in(folder_.log(place.node), std::ios::binary);
       in.seekg(place.read);
       std::string text{std::istreambuf_iterator<char>(in), {}};
       place.read += static_cast<std::streamoff>(text.size());
@@ -149,7 +159,7 @@ class agent {
                  line.find(R"("event":"ready")") != std::string::npos;
         place.rest.erase(0, end + 1);
       }
-      if (ready) core_.became_ready(node, clock_type::now());
+      if (ready) core_.became_ready(run, clock_type::now());
       it = ready ? logs_.erase(it) : std::next(it);
     }
   }
@@ -157,18 +167,21 @@ class agent {
   void publish(time_point now) {
     json nodes = json::object();
     for (const auto& [name, k] : core_.view(now)) {
-      const auto pid = pids_.find(name);
+      const auto pid = pids_.find(k.run);
       const auto since = std::chrono::system_clock::now() - (now - k.since);
       nodes[name] = {
           {"phase", k.phase},
           {"text", k.text},
           {"last_end", k.last_end},
           {"starts", k.starts},
+          {"generation", k.generation},
           {"loops", k.loops},
+          {"refused", k.refused},
+          {"leaving", k.leaving},
           {"pid", pid == pids_.end() ? 0 : pid->second},
           {"since", std::chrono::duration_cast<std::chrono::seconds>(since.time_since_epoch()).count()}};
     }
-    auto text = json{{"nodes", nodes}}.dump();
+    auto text = json{{"nodes", nodes}, {"wish", wish_}}.dump();
     if (text == published_) return;
     if (folder_.write("state.json", text)) published_ = std::move(text);
   }
@@ -176,8 +189,9 @@ class agent {
   const run_folder& folder_;
   keeper_core core_{60s};
   std::string binary_, published_;
-  std::map<std::string, pid_t> pids_;
-  std::map<std::string, log_place> logs_;  ///< of processes that start
+  std::int64_t wish_ = 0;                    ///< the one that is carried out
+  std::map<std::uint32_t, pid_t> pids_;      ///< by the core's number of the run
+  std::map<std::uint32_t, log_place> logs_;  ///< of processes that start
   bool stopping_ = false;
 };
 

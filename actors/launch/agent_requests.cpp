@@ -1,11 +1,9 @@
 // The requests that `mooncaf up` and its companions run on each host.
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,12 +11,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "actors/launch/agent.hpp"
 #include "actors/launch/child_process.hpp"
 #include "actors/launch/cluster_command.hpp"
+#include "actors/launch/health_check.hpp"
 #include "config/value.hpp"
 #include "runtime/base/posix.hpp"
 #include "storage/memory_room.hpp"
@@ -33,42 +32,6 @@ namespace fs = std::filesystem;
 
 /// Until the next look at what another process does.
 void pause() { ::poll(nullptr, 0, 20); }
-
-/// A socket that `use` is content with, at one of the addresses of HOST:PORT.
-unique_fd socket_at(const std::string& at, int (*use)(int, const sockaddr*, socklen_t)) {
-  const auto where = config::parse_endpoint(at);
-  if (!where) return {};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all{found, ::freeaddrinfo};
-  for (const auto* a = found; a != nullptr; a = a->ai_next) {
-    unique_fd fd{::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    const int on = 1;
-    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (fd && use(fd.get(), a->ai_addr, a->ai_addrlen) == 0) return fd;
-  }
-  return {};
-}
-
-bool is_free(const std::string& at) {
-  const auto fd = socket_at(at, ::bind);
-  return fd && ::listen(fd.get(), 1) == 0;  // two sockets may share an address until one of them listens
-}
-
-/// Whether a gateway says that requests could be served.
-bool answers(const std::string& at) {
-  const auto fd = socket_at(at, ::connect);
-  constexpr std::string_view question =
-      "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-  const timeval limit{2, 0};
-  if (!fd) return false;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  if (::send(fd.get(), question.data(), question.size(), MSG_NOSIGNAL) < 0) return false;
-  std::string head(12, '\0');  // "HTTP/1.1 200"
-  return ::recv(fd.get(), head.data(), head.size(), MSG_WAITALL) == 12 && head.ends_with(" 200");
-}
 
 /// Bytes free where the folder is or would be made; nothing where this user cannot make it.
 std::optional<std::uint64_t> room_of(const std::string& folder) {
@@ -124,9 +87,12 @@ result<void> start_agent(const run_folder& folder, const std::string& name) {
 }
 
 /// The processes of a host as the agent last wrote them.
-json nodes_now(const run_folder& folder) {
+/// @param wish  number of the wish that it must have begun to carry out; 0: any
+json nodes_now(const run_folder& folder, std::int64_t wish = 0) {
   const auto state = json::parse(folder.read("state.json"), nullptr, false);
-  return state.is_object() && folder.agent() != 0 ? state.value("nodes", json::object()) : json::object();
+  if (!state.is_object() || folder.agent() == 0) return json::object();
+  return wish == 0 || state.value("wish", wish - 1) == wish ? state.value("nodes", json::object())
+                                                            : json::object();
 }
 
 std::string last_line(const std::string& text) {
@@ -136,34 +102,55 @@ std::string last_line(const std::string& text) {
   return text.substr(begin + 1, end - begin);
 }
 
-/// Waits until the agent has made the wish true. A process that did not run before and ends at once is an error; one
-/// that ran gets the time to come back.
-result<void> await_wish(const run_folder& folder, const node_texts& nodes, const json& before,
-                        duration ready_within, duration stop_within) {
+/// What a request wants of a host, and what ran before it.
+struct host_wish {
+  std::int64_t id = 0;
+  node_texts nodes;
+  std::map<std::string, std::uint32_t> generations;
+  std::set<std::string> restart;  ///< of the nodes: with a new process, though the text is the same
+  json before;
+  duration ready_within{}, stop_within{};
+};
+
+/// What one node still needs, in words; empty: nothing.
+/// @error `ec::unavailable`: it ended in place of becoming ready. One that ran before gets the time to come back.
+result<std::string> lacks(const host_wish& wish, const std::string& name, const std::string& text,
+                          const json& node, const run_folder& folder) {
+  const bool again = wish.restart.contains(name);
+  const bool same = wish.before.contains(name) && wish.before[name].value("text", "") == text && !again;
+  const bool mine =
+      node.value("text", "") == text && (!again || node.value("generation", 0u) == wish.generations.at(name));
+  const auto phase = mine ? node.value("phase", "") : "";
+  const bool refused = again && node.value("refused", false);
+  if ((phase == "waiting" && !same) || refused)
+    return fail(ec::unavailable, name + (refused ? "'s successor ended with " : " ended with ") +
+                                     node.value("last_end", "") + ": " +
+                                     last_line(folder.read(name + ".log")) +
+                                     (refused ? "; the process that ran goes on" : ""));
+  if (phase != "ready") return name;
+  return node.value("leaving", false) ? name + " (its predecessor ends)" : std::string{};
+}
+
+/// Waits until the agent has made the wish true.
+result<void> await_wish(const run_folder& folder, const host_wish& wish) {
   const auto begin = clock_type::now();
   while (true) {
-    const auto now = nodes_now(folder);
+    const auto now = nodes_now(folder, wish.id);
     const auto waited = clock_type::now() - begin;
     std::string open;
-    bool starts = false;
-    for (const auto& [name, text] : nodes) {
-      const auto node = now.value(name, json::object());
-      const auto phase = node.value("text", "") == text ? node.value("phase", "") : "";
-      const auto last_end = node.value("last_end", "");
-      const bool same = before.contains(name) && before[name].value("text", "") == text;
-      if (phase == "waiting" && !same)
-        return fail(ec::unavailable,
-                    name + " ended with " + last_end + ": " + last_line(folder.read(name + ".log")));
-      if (phase == "ready") continue;
-      starts = true;
-      open += (open.empty() ? "" : ", ") + name;
+    const auto add = [&](const std::string& what) { open += (open.empty() ? "" : ", ") + what; };
+    for (const auto& [name, text] : wish.nodes) {
+      const auto what = lacks(wish, name, text, now.value(name, json::object()), folder);
+      if (!what) return fail(what.error());
+      if (!what->empty()) add(*what);
     }
+    const bool starts = !open.empty();
     for (const auto& [name, node] : now.items())
-      if (!nodes.contains(name)) open += (open.empty() ? "" : ", ") + name + " (ending)";
+      if (!wish.nodes.contains(name)) add(name + " (ending)");
     if (open.empty()) return {};
     if (folder.agent() == 0)
       return fail(ec::unavailable, "the agent ended: " + last_line(folder.read("agent.log")));
-    if (waited > stop_within + 10s + (starts ? ready_within : 0s))
+    if (waited > wish.stop_within + 10s + (starts ? wish.ready_within : 0s))
       return fail(ec::timed_out,
                   "not done after " +
                       config::format_duration(std::chrono::ceil<std::chrono::seconds>(waited)) + ": " + open);
@@ -171,8 +158,8 @@ result<void> await_wish(const run_folder& folder, const node_texts& nodes, const
   }
 }
 
-/// Ends the agent, with what it runs, and removes the folder.
-result<void> end_all(const run_folder& folder, duration stop_within) {
+/// Ends the agent, with what it runs, and removes the folder unless its logs are to stay.
+result<void> end_all(const run_folder& folder, duration stop_within, bool keep) {
   const auto begin = clock_type::now();
   for (bool told = false; const int pid = folder.agent(); told = true) {
     const bool late = clock_type::now() - begin > stop_within + 10s;
@@ -180,7 +167,7 @@ result<void> end_all(const run_folder& folder, duration stop_within) {
     pause();
     ::waitpid(pid, nullptr, WNOHANG);  // where this process has started it
   }
-  folder.remove();
+  if (!keep) folder.remove();
   return {};
 }
 
@@ -191,34 +178,58 @@ unique_fd claim(const run_folder& folder) {
   return lock;
 }
 
-result<json> carry(const run_folder& folder, const std::string& name, const json& asked) {
-  const auto nodes = asked.at("nodes").get<node_texts>();
-  const duration ready_within{asked.at("ready_ns").get<std::int64_t>()};
-  const duration stop_within{asked.at("stop_ns").get<std::int64_t>()};
-  if (auto made = folder.make(); !made) return fail(made.error());
-  const auto lock = claim(folder);
-  if (nodes.empty()) {
-    if (auto ended = end_all(folder, stop_within); !ended) return fail(ended.error());
-    return json::object();
+/// The generations that keep what runs, and let those that are to be restarted be replaced.
+void choose_generations(host_wish& wish) {
+  for (const auto& [name, text] : wish.nodes) {
+    const auto runs = wish.before.value(name, json::object()).value("generation", 0u);
+    wish.generations[name] = runs + (wish.restart.contains(name) ? 1 : 0);
   }
-  const auto before = nodes_now(folder);
-  for (const auto& [file, text] : asked.at("files").items())
-    if (auto ok = folder.write(file, text.get<std::string>()); !ok) return fail(ok.error());
-  const json wish{{"nodes", nodes}, {"binary", own_program()}, {"stop_ns", stop_within.count()}};
-  if (auto ok = folder.write("wish.json", wish.dump()); !ok) return fail(ok.error());
-  if (const int pid = folder.agent(); pid != 0) ::kill(pid, SIGHUP);
-  else if (auto ok = start_agent(folder, name); !ok) return fail(ok.error());
-  if (auto ok = await_wish(folder, nodes, before, ready_within, stop_within); !ok) return fail(ok.error());
+}
+
+result<void> await_gateways(const std::vector<std::string>& urls, duration ready_within) {
   const auto begin = clock_type::now();
-  for (const std::string gateway : asked.at("gateways")) {
-    while (!answers(gateway)) {
+  for (const auto& url : urls) {
+    while (!serves(url)) {
       if (clock_type::now() - begin > ready_within)
-        return fail(ec::timed_out, "the gateway at " + gateway + " serves no request after " +
+        return fail(ec::timed_out, "the gateway at " + url + " serves no request after " +
                                        config::format_duration(ready_within));
       pause();
     }
   }
-  return json::object();
+  return {};
+}
+
+result<json> carry(const run_folder& folder, const std::string& name, const json& asked) {
+  host_wish wish;
+  wish.nodes = asked.at("nodes").get<node_texts>();
+  wish.restart = asked.at("restart").get<std::set<std::string>>();
+  wish.ready_within = duration{asked.at("ready_ns").get<std::int64_t>()};
+  wish.stop_within = duration{asked.at("stop_ns").get<std::int64_t>()};
+  if (auto made = folder.make(); !made) return fail(made.error());
+  const auto lock = claim(folder);
+  if (wish.nodes.empty()) {
+    if (auto ended = end_all(folder, wish.stop_within, asked.at("keep").get<bool>()); !ended)
+      return fail(ended.error());
+    return json::object();
+  }
+  wish.before = nodes_now(folder);
+  wish.id = std::chrono::system_clock::now().time_since_epoch().count();
+  choose_generations(wish);
+  for (const auto& [file, text] : asked.at("files").items())
+    if (auto ok = folder.write(file, text.get<std::string>()); !ok) return fail(ok.error());
+  const json written{{"id", wish.id},
+                     {"nodes", wish.nodes},
+                     {"generations", wish.generations},
+                     {"overlaps", asked.at("overlaps")},
+                     {"binary", own_program()},
+                     {"stop_ns", wish.stop_within.count()}};
+  if (auto ok = folder.write("wish.json", written.dump()); !ok) return fail(ok.error());
+  if (const int pid = folder.agent(); pid != 0) ::kill(pid, SIGHUP);
+  else if (auto ok = start_agent(folder, name); !ok) return fail(ok.error());
+  if (auto ok = await_wish(folder, wish); !ok) return fail(ok.error());
+  // The wish is true; only a whole cluster makes a gateway answer well.
+  const auto served = await_gateways(asked.at("gateways").get<std::vector<std::string>>(), wish.ready_within);
+  return served ? result<json>{json::object()} : fail(served.error());
 }
 
 /// Becomes `tail`, which knows how to follow several files.

@@ -146,10 +146,10 @@ result<std::string> cluster_access::secret() const {
   return read_whole(given.empty() ? secret_file_ : given);
 }
 
-result<void> cluster_access::carry(std::size_t host, const node_texts& nodes, bool gateways) const {
+result<void> cluster_access::carry(std::size_t host, const host_order& order) const {
   const auto& h = plan_.hosts[host];
   json files = json::object();
-  if (!nodes.empty()) {
+  if (!order.nodes.empty()) {
     const auto shared = secret();
     if (!shared) return fail(shared.error());
     files["secret"] = *shared;
@@ -159,11 +159,18 @@ result<void> cluster_access::carry(std::size_t host, const node_texts& nodes, bo
       files[name] = *text;
     }
   }
-  const json request{{"nodes", nodes},
+  json overlaps = json::array();
+  for (const auto& name : order.restart)
+    for (const auto& node : h.nodes)
+      if (node.name == name && node.overlaps) overlaps.push_back(name);
+  const json request{{"nodes", order.nodes},
+                     {"restart", order.restart},
+                     {"overlaps", std::move(overlaps)},
+                     {"keep", order.keep},
                      {"files", std::move(files)},
                      {"ready_ns", spec_.ready_within.count()},
                      {"stop_ns", spec_.stop_within.count()},
-                     {"gateways", gateways ? h.gateways : std::vector<std::string>{}}};
+                     {"gateways", order.gateways ? h.gateways : std::vector<std::string>{}}};
   const auto said = ask(host, "carry", request.dump());
   return said ? result<void>{} : fail(said.error());
 }

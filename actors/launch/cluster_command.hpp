@@ -44,6 +44,14 @@ struct node_state {
 };
 using host_state = std::map<std::string, node_state>;
 
+/// What a host is asked to run.
+struct host_order {
+  node_texts nodes;                    ///< these processes and no others; none ends the agent, too
+  bool gateways = false;               ///< wait until the gateways answer
+  std::vector<std::string> restart{};  ///< those of the nodes that get a new process in any case
+  bool keep = false;                   ///< the run folder stays when nothing runs: its logs are wanted
+};
+
 /// A cluster of a file, and the way to its hosts. Hosts are asked at the same time where several are.
 class cluster_access {
  public:
@@ -56,9 +64,8 @@ class cluster_access {
   result<std::size_t> host_of(const std::string& node) const;
 
   result<host_facts> examine(std::size_t host) const;
-  /// Runs these processes there and no others; none at all ends the agent and removes the run folder.
-  /// @param gateways  waits until they answer, too.
-  result<void> carry(std::size_t host, const node_texts& nodes, bool gateways) const;
+  /// Makes the order true, and waits until it is.
+  result<void> carry(std::size_t host, const host_order& order) const;
   /// Empty where no agent runs.
   result<host_state> state(std::size_t host) const;
   /// Shows logs as they are on the host. @param node  empty: all of them

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include <sstream>
 
 #include "actors/launch/cluster_command.hpp"
+#include "actors/launch/run_folder.hpp"
 #include "config/value.hpp"
 
 namespace mooncaf::launch {
@@ -60,13 +62,13 @@ volatile sig_atomic_t interrupted = 0;
 
 /// Carries out a batch of the core's actions and answers them. @returns the next batch.
 std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core& core,
-                                     const std::vector<launch_action>& batch, time_point began,
+                                     const std::vector<launch_action>& batch, time_point began, bool keep,
                                      const sim::console& io) {
   std::vector<std::future<result<host_facts>>> facts;
   for (const auto& a : batch)
-    facts.push_back(std::async(std::launch::async, [&cluster, a]() -> result<host_facts> {
+    facts.push_back(std::async(std::launch::async, [&cluster, a, keep]() -> result<host_facts> {
       if (a.step == launch_step::examine) return cluster.examine(a.host);
-      const auto done = cluster.carry(a.host, a.nodes, a.last);
+      const auto done = cluster.carry(a.host, {a.nodes, a.last, {}, keep});
       return done ? result<host_facts>{host_facts{}} : fail(done.error());
     }));
   std::vector<launch_action> next;
@@ -88,24 +90,28 @@ std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core&
   return next;
 }
 
-int bring_up(const cluster_access& cluster, bool keep_going, const sim::console& io) {
+/// @param keep  the logs of what ran before stay, also if nothing runs in the end.
+int bring_up(const cluster_access& cluster, bool keep_going, bool keep, const sim::console& io) {
   const auto began = clock_type::now();
   const bool fresh = !cluster.known();
   launch_core core{cluster.plan(), MOONCAF_VERSION, keep_going};
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::signal(s, [](int) { interrupted = 1; });
-  for (auto batch = core.begin(); !batch.empty();) batch = carry_out(cluster, core, batch, began, io);
+  for (auto batch = core.begin(); !batch.empty();) batch = carry_out(cluster, core, batch, began, keep, io);
   if (interrupted) io.err << "mooncaf: interrupted\n";
   for (const auto& p : core.problems())
     io.err << "mooncaf: " << cluster.label(p.host) << ": " << p.what << "\n";
   if (!core.runs()) {
     if (fresh && core.put_back()) cluster.forget();
-    io.err << (core.put_back() ? "mooncaf: nothing was changed by this\n"
-                               : "mooncaf: end what is left there: mooncaf stop, with this file\n");
+    io.err << (core.put_back() && keep ? "mooncaf: nothing runs; the logs are kept until mooncaf stop\n"
+               : core.put_back()       ? "mooncaf: nothing was changed by this\n"
+                                       : "mooncaf: end what is left there: mooncaf stop, with this file\n");
     return 1;
   }
-  for (const auto& host : cluster.plan().hosts)
-    for (const auto& at : host.gateways)
-      io.out << "serves at http://" << at << " after " << seconds_since(began) << "\n";
+  for (const auto h : hosts_of(cluster)) {
+    if (std::ranges::find(core.problems(), h, &launch_problem::host) != core.problems().end()) continue;
+    for (const auto& url : cluster.plan().hosts[h].gateways)
+      io.out << "serves at " << url << " after " << seconds_since(began) << "\n";
+  }
   return core.problems().empty() ? 0 : 1;
 }
 
@@ -184,10 +190,11 @@ result<void> end_node(const cluster_access& cluster, std::size_t host, const std
   auto facts = cluster.examine(host);
   if (!facts) return fail(facts.error());
   if (facts->nodes.erase(node) == 0) return fail(ec::not_found, node + " does not run");
-  return cluster.carry(host, facts->nodes, false);
+  return cluster.carry(host, {std::move(facts->nodes)});
 }
 
-/// One process after the other: workers first, and last the conductor, so that the others have one to join.
+/// One process after the other: workers first, and last the conductor, so that the others have one to join. A gateway
+/// ends when its successor serves.
 int restart_rolling(const cluster_access& cluster, const sim::console& io) {
   std::vector<std::pair<std::size_t, const planned_node*>> order;
   for (const auto h : hosts_of(cluster))
@@ -198,10 +205,9 @@ int restart_rolling(const cluster_access& cluster, const sim::console& io) {
     const auto began = clock_type::now();
     const auto facts = cluster.examine(host);
     auto done = facts ? result<void>{} : fail(facts.error());
-    if (done && facts->nodes.contains(node->name)) done = end_node(cluster, host, node->name);
     auto nodes = facts ? facts->nodes : node_texts{};
     nodes[node->name] = node->text;
-    if (done) done = cluster.carry(host, nodes, true);
+    if (done) done = cluster.carry(host, {std::move(nodes), true, {node->name}});
     if (!done) {
       io.err << "mooncaf: " << cluster.label(host) << ": " << node->name << ": " << done.error().detail
              << "\n";
@@ -213,9 +219,18 @@ int restart_rolling(const cluster_access& cluster, const sim::console& io) {
   return 0;
 }
 
-int stop_all(const cluster_access& cluster, const sim::console& io) {
+/// The operator's own file, with its permissions; where it is a link, what it links to.
+result<void> rewrite(const std::string& file, const std::string& text) {
+  std::error_code failed;
+  const auto path = std::filesystem::canonical(file, failed);
+  const auto mode = failed ? 0 : static_cast<unsigned>(std::filesystem::status(path, failed).permissions());
+  if (failed) return fail(ec::io_error, "cannot write " + file + ": " + failed.message());
+  return replace_file(path, text, mode);
+}
+
+int stop_all(const cluster_access& cluster, bool keep, const sim::console& io) {
   const auto hosts = hosts_of(cluster);
-  const auto ends = at_once(hosts, [&](std::size_t h) { return cluster.carry(h, {}, false); });
+  const auto ends = at_once(hosts, [&](std::size_t h) { return cluster.carry(h, {{}, false, {}, keep}); });
   bool whole = true;
   for (const auto h : hosts) {
     whole &= ends[h].has_value();
@@ -258,7 +273,7 @@ host starts again what dies.
   if (const auto end = begin(line, args, 1, io)) return *end;
   const auto cluster = cluster_access::open(line.words[0]);
   if (!cluster) return complain(io, cluster.error(), 2);
-  return bring_up(*cluster, keep_going, io);
+  return bring_up(*cluster, keep_going, false, io);
 }
 
 int status_command(std::span<const std::string> args, const sim::console& io) {
@@ -345,7 +360,7 @@ int stop_command(std::span<const std::string> args, const sim::console& io) {
   if (const auto end = begin(line, args, 1, io)) return *end;
   const auto cluster = cluster_access::open(line.words[0]);
   if (!cluster) return complain(io, cluster.error(), 2);
-  const int status = stop_all(*cluster, io);
+  const int status = stop_all(*cluster, false, io);
   if (status == 0) cluster->forget();
   return status;
 }
@@ -355,15 +370,16 @@ int restart_command(std::span<const std::string> args, const sim::console& io) {
   cli::command_line line;
   line.usage = "mooncaf restart FILE [--rolling]";
   line.summary =
-      "Ends all processes and starts them again, with the program and the options that are there now.";
+      "Ends all processes and starts them again, with the program and the options that are there now. Logs "
+      "stay.";
   line.arguments = {
-      cli::flag("rolling", "one after the other, each waited for; the conductor last", rolling)};
+      cli::flag("rolling", "one after the other, each waited for, so that no request is lost", rolling)};
   if (const auto end = begin(line, args, 1, io)) return *end;
   const auto cluster = cluster_access::open(line.words[0]);
   if (!cluster) return complain(io, cluster.error(), 2);
   if (rolling) return restart_rolling(*cluster, io);
-  const int stopped = stop_all(*cluster, io);
-  return stopped != 0 ? stopped : bring_up(*cluster, false, io);
+  const int stopped = stop_all(*cluster, true, io);
+  return stopped != 0 ? stopped : bring_up(*cluster, false, true, io);
 }
 
 // The file is the wish: it is changed first, and put back if the cluster does not follow.
@@ -393,17 +409,12 @@ int scale_command(std::span<const std::string> args, const sim::console& io) {
   const auto after =
       scaled(before, file, change.substr(0, equals), static_cast<int>(*count) * (sign == '-' ? -1 : 1), host);
   if (!after) return complain(io, after.error(), 2);
-  const auto write = [&](const std::string& text) {
-    std::ofstream out(file, std::ios::binary);
-    out << text;
-    out.close();
-    return bool{out};
-  };
-  if (!write(*after)) return complain(io, {ec::io_error, "cannot write " + file}, 1);
+  if (const auto ok = rewrite(file, *after); !ok) return complain(io, ok.error(), 1);
   const auto cluster = cluster_access::open(file);
-  const int status = cluster ? bring_up(*cluster, false, io) : complain(io, cluster.error(), 2);
-  if (status != 0 && !write(before)) return complain(io, {ec::io_error, "cannot write " + file}, 1);
-  return status;
+  const int status = cluster ? bring_up(*cluster, false, false, io) : complain(io, cluster.error(), 2);
+  if (status == 0) return 0;
+  const auto back = rewrite(file, before);
+  return back ? status : complain(io, back.error(), 1);
 }
 
 }  // namespace mooncaf::launch

@@ -28,6 +28,29 @@ result<process_mark> mark_of(int pid) {
   return process_mark{pid, std::strtoull(field.c_str(), nullptr, 10)};
 }
 
+result<void> replace_file(const std::string& path, const std::string& text, unsigned mode) {
+  const auto fresh = path + ".new";
+  ::unlink(fresh.c_str());
+  unique_fd out{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+  std::size_t written = 0;
+  while (out && written < text.size()) {
+    const auto n = ::write(out.get(), text.data() + written, text.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    written += static_cast<std::size_t>(n);
+  }
+  // Renamed before its bytes are on the disk, it could be empty after a loss of power.
+  if (!out || written < text.size() || ::fchmod(out.get(), mode) != 0 || ::fsync(out.get()) != 0 ||
+      ::rename(fresh.c_str(), path.c_str()) != 0) {
+    const auto why = errno_text();
+    ::unlink(fresh.c_str());
+    return fail(ec::io_error, "cannot write " + path + ": " + why);
+  }
+  const unique_fd folder{::open(fs::path{path}.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder) ::fsync(folder.get());
+  return {};
+}
+
 result<std::string> run_folder::root() {
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && *state == '/') return std::string{state} + "/mooncaf";
@@ -63,19 +86,7 @@ void run_folder::remove() const {
 }
 
 result<void> run_folder::write(const std::string& name, const std::string& text) const {
-  const auto path = file(name), fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  unique_fd out{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
-  std::size_t written = 0;
-  while (out && written < text.size()) {
-    const auto n = ::write(out.get(), text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    written += static_cast<std::size_t>(n);
-  }
-  if (!out || written < text.size() || ::rename(fresh.c_str(), path.c_str()) != 0)
-    return fail(ec::io_error, "cannot write " + path + ": " + errno_text());
-  return {};
+  return replace_file(file(name), text, 0600);
 }
 
 std::string run_folder::read(const std::string& name) const {

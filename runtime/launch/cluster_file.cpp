@@ -16,8 +16,8 @@ using namespace std::chrono_literals;
 constexpr std::string_view own_section = "launch";
 
 /// Options that `up` gives every process by itself.
-const std::set<std::string, std::less<>> given_by_up{"role",      "join", "listen",
-                                                     "advertise", "name", "cluster-secret-file"};
+const std::set<std::string, std::less<>> given_by_up{
+    "role", "join", "listen", "advertise", "name", "cluster-secret-file", "http-handover"};
 
 std::string underscored(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');

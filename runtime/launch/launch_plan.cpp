@@ -77,14 +77,10 @@ class host_planner {
 
   result<void> plan() {
     const auto& h = out.entry;
-    const bool front = h.count("conductor") > 0 && h.count("gateway") > 0;
     for (const auto& p : parts) {
-      if (front && p.key == "gateway") continue;
-      const bool both = front && p.key == "conductor";
       for (std::uint32_t i = 0; i < h.count(p.key); ++i) {
-        const auto word = both ? "front" : std::string{p.key};
-        const auto name = h.name + "-" + word + (p.most > 1 ? "-" + std::to_string(i) : "");
-        if (auto ok = add(p, name, both ? "conductor,gateway" : std::string{p.roles}); !ok) return ok;
+        const auto name = h.name + "-" + std::string{p.key} + (p.most > 1 ? "-" + std::to_string(i) : "");
+        if (auto ok = add(p, name, std::string{p.roles}); !ok) return ok;
       }
     }
     std::ranges::stable_sort(out.nodes, {}, &planned_node::stage);
@@ -115,6 +111,7 @@ class host_planner {
       if (!o.has(section, "instances")) o.put(section, "instances", "1");
     if (!o.has("gateway", "http"))
       o.put("gateway", "http", to_string(host_port{address, default_options().gateway.http.port}));
+    if (p.key == "gateway") o.put("gateway", "http_handover", name + ".socket");  // in the run folder
   }
 
   /// Renames the operator's files to the names of their copies on the host.
@@ -142,7 +139,7 @@ class host_planner {
       if (auto* path = o.find(section, "ssd_path"); path != nullptr && !path->empty()) *path += "/" + name;
     if (auto* path = o.find("model", "path"); path && !path->empty() && !path->starts_with("dummy:"))
       *path = absolute(*path, folder_);
-    planned_node node{name, roles, o.text(), p.stage, {}, 0, {}};
+    planned_node node{name, roles, o.text(), p.stage, p.key == "gateway", {}, 0, {}};
     const auto read = parse_options({}, node.text, name);
     if (!read) return fail(read.error());
     if (const auto fits = check_serving(read->values); !fits)
@@ -159,8 +156,9 @@ class host_planner {
     port(true, v.cluster.listen);
     port(v.metrics.enabled, v.metrics.listen);
     port(v.cluster.gateway, v.gateway.http);
-    if (v.cluster.gateway && v.gateway.tls_certificate_file.empty())
-      out.gateways.push_back(to_string(v.gateway.http));
+    if (v.cluster.gateway)
+      out.gateways.push_back((v.gateway.tls_certificate_file.empty() ? "http://" : "https://") +
+                             to_string(v.gateway.http));
     const bool blocks = v.cluster.cache || v.cluster.prefill || v.cluster.decode;
     if (blocks && serves_model(v)) node.memory_bytes += v.cache.dram_bytes + v.store.shared_bytes;
     // Beside a model's blocks, memory is mounted in a store only where there is one.

@@ -18,6 +18,7 @@ struct planned_node {
   std::string roles;
   std::string text;  ///< its configuration
   std::uint32_t stage = 0;
+  bool overlaps = false;           ///< its successor takes over its sockets before it ends
   std::vector<std::string> ports;  ///< HOST:PORT that it must be able to take
   std::uint64_t memory_bytes = 0;
   std::map<std::string, std::uint64_t> disks;  ///< folder: bytes that it may grow to
@@ -25,10 +26,9 @@ struct planned_node {
 
 struct planned_host {
   host_entry entry;
-  std::vector<planned_node> nodes;  ///< as they start
-  std::string model;                ///< a file or folder that must be there; empty: none
-  std::vector<std::string>
-      gateways;  ///< HOST:PORT of gateways without TLS, which answer once the cluster serves
+  std::vector<planned_node> nodes;    ///< as they start
+  std::string model;                  ///< a file or folder that must be there; empty: none
+  std::vector<std::string> gateways;  ///< their URLs, which answer once the cluster serves
   /// Files of the operator that the host gets, by their name there: keys, certificates, profiles.
   std::map<std::string, std::string> files;
 };

@@ -3,6 +3,7 @@
 namespaces with a private sshd in one of them (needs root, iproute2 and openssh-server)."""
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -111,9 +113,9 @@ def serves_and_brings_back_what_dies():
         began = time.monotonic()
         cluster.must("up")
         first = cluster.chat()
-        print(f"     from up to the first answer of 5 processes: {time.monotonic() - began:.2f} s")
+        print(f"     from up to the first answer of 6 processes: {time.monotonic() - began:.2f} s")
         before = cluster.pids()
-        assert sorted(before) == ["east-decode-0", "east-decode-1", "front-front", "west-prefill-0", "west-prefill-1"]
+        assert sorted(before) == ["east-decode-0", "east-decode-1", "front-conductor", "front-gateway", "west-prefill-0", "west-prefill-1"]
         assert "ready" in cluster.must("status").stdout
         cluster.must("up")
         assert cluster.pids() == before, "the second up started something"
@@ -154,20 +156,22 @@ def scales_drains_and_restarts_under_requests():
             while not over.is_set():
                 try:
                     answers.append(cluster.chat()["choices"])
-                except (OSError, AssertionError) as why:  # the front itself is restarted, too, and last
+                except (OSError, AssertionError) as why:
                     lost.append(why)
-                    wait_until("the gateway is back", lambda: over.is_set() or cluster.client.healthy())
 
         with concurrent.futures.ThreadPoolExecutor(2) as users:
             asking = [users.submit(ask) for _ in range(2)]
             try:
+                began = time.monotonic()
                 cluster.must("restart", "--rolling")
+                took = time.monotonic() - began
             finally:
                 over.set()
             for one in asking:
                 one.result()
+        print(f"     {len(answers)} requests while 7 processes were restarted in {took:.1f} s, {len(lost)} of them lost")
         assert answers and all(a == answer for a in answers)
-        assert len(lost) <= 4, f"{len(lost)} requests failed beside {len(answers)}: {lost[:3]}"
+        assert not lost, f"{len(lost)} requests failed beside {len(answers)}: {lost[:3]}"
         assert not set(cluster.pids().values()) & set(before.values())
         assert cluster.chat()["choices"] == answer
 
@@ -177,6 +181,57 @@ def scales_drains_and_restarts_under_requests():
         cluster.must("scale", "prefill=-2")
         assert [n for n in cluster.nodes() if n.startswith("west")] == ["west-prefill-0"]
         assert cluster.chat()["choices"] == answer
+
+
+def a_successor_that_cannot_start_leaves_the_gateway():
+    with Launched() as cluster:
+        cluster.must("up")
+        answer, before = cluster.chat()["choices"], cluster.pids()
+        right = cluster.file.read_text()
+        cluster.file.write_text(right.replace("gateway = 1", "gateway = 1\nmax_requests = 1\napi_keys_file = \"keys\""))
+        (cluster.home / "keys").write_text("not a list of keys\n")
+        done = cluster.run("restart", "--rolling")
+        assert done.returncode == 1, done
+        assert re.search(r"front-gateway's successor ended with exit status \d+: .*keys.*; the process that ran goes on", done.stderr), done.stderr
+        assert cluster.pids()["front-gateway"] == before["front-gateway"]
+        assert cluster.chat()["choices"] == answer
+        cluster.file.write_text(right)
+
+
+def a_restart_keeps_the_logs():
+    with Launched() as cluster:
+        cluster.must("up")
+        answer, before = cluster.chat()["choices"], cluster.pids()
+        cluster.must("restart")
+        assert not set(cluster.pids().values()) & set(before.values())
+        assert cluster.chat()["choices"] == answer
+        for node in before:
+            assert cluster.must("logs", node).stdout.count(" ready roles=") == 2, node
+        cluster.file.write_text(cluster.file.read_text().replace("decode = 2", "decode = 2\nlora_modules = \"a=/nowhere\""))
+        done = cluster.run("restart")
+        assert done.returncode == 1 and "nowhere" in done.stderr and "the logs are kept" in done.stderr, done
+        assert "nowhere" in cluster.run("logs").stdout
+
+
+def a_gateway_with_a_certificate_is_waited_for():
+    with Launched() as cluster:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-keyout", cluster.home / "key.pem", "-out", cluster.home / "cert.pem"],
+                       check=True, capture_output=True)
+        text = cluster.file.read_text().replace("[gateway]", "[gateway]\ntls_certificate_file = \"cert.pem\"\ntls_key_file = \"key.pem\"")
+        # Without a decode process nothing can be served, and `up` says so of this gateway, too.
+        cluster.file.write_text(text.replace("decode = 2", "decode = 0").replace('ready_within = "60s"', 'ready_within = "2s"'))
+        done = cluster.run("up")
+        assert done.returncode == 1, done
+        assert f"the gateway at https://127.0.0.1:{cluster.http} serves no request after 2s" in done.stderr, done.stderr
+        cluster.file.write_text(text)
+        assert f"serves at https://127.0.0.1:{cluster.http}" in cluster.must("up").stdout
+        trusts = ssl.create_default_context(cafile=str(cluster.home / "cert.pem"))
+        trusts.check_hostname = False
+        front = http.client.HTTPSConnection("127.0.0.1", cluster.http, context=trusts, timeout=30)
+        front.request("GET", "/health")
+        assert front.getresponse().status == 200
+        front.close()
 
 
 def a_busy_port_or_host_out_of_reach_leaves_nothing():
@@ -205,9 +260,10 @@ decode = 1
         assert cluster.left_over() == []
         cluster.file.write_text(cluster.file.read_text().replace('ready_within = "60s"', 'ready_within = "3s"'))
         done = cluster.run("up", "--keep-going")
-        assert done.returncode == 1 and f"gateway at 127.0.0.1:{cluster.http} serves no request" in done.stderr, done
+        assert done.returncode == 1 and f"gateway at http://127.0.0.1:{cluster.http} serves no request" in done.stderr, done
+        assert "serves at" not in done.stdout, done
         states = {name: n["state"] for name, n in cluster.nodes().items()}
-        assert states == {"front-front": "ready", "front-prefill-0": "ready", "away-decode-0": "unknown"}, states
+        assert states == {"front-conductor": "ready", "front-gateway": "ready", "front-prefill-0": "ready", "away-decode-0": "unknown"}, states
 
 
 def a_process_that_cannot_start_is_named_and_the_rest_ended():
@@ -264,7 +320,7 @@ def the_secret_is_in_no_argument_environment_or_log():
             for place in ("cmdline", "environ"):
                 assert text not in pathlib.Path(f"/proc/{process}/{place}").read_bytes()
         for file in cluster.home.rglob("*"):
-            assert file.is_dir() or file.name.endswith("secret") or text not in file.read_bytes(), file
+            assert not file.is_file() or file.name.endswith("secret") or text not in file.read_bytes(), file
 
 
 @contextlib.contextmanager
@@ -350,6 +406,7 @@ decode = 2
 
 if __name__ == "__main__":
     main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
+          a_successor_that_cannot_start_leaves_the_gateway, a_restart_keeps_the_logs, a_gateway_with_a_certificate_is_waited_for,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])

@@ -61,11 +61,14 @@ TEST_CASE(
   CHECK(plan.name == "chat");
   REQUIRE(plan.hosts.size() == 3);
   const auto& front = plan.hosts[0].nodes.at(0);
-  CHECK(front.name == "alpha-front");
-  CHECK(has(front.text, "role = \"conductor,gateway\""));
+  CHECK(front.name == "alpha-conductor");
+  CHECK(has(front.text, "role = \"conductor\""));
   CHECK(has(front.text, "listen = \"10.0.0.1:7500\""));
   CHECK(has(front.text, "ttft_slo = \"3s\""));
-  CHECK(plan.hosts[0].gateways == std::vector<std::string>{"10.0.0.1:8000"});
+  CHECK(plan.hosts[0].gateways == std::vector<std::string>{"http://10.0.0.1:8000"});
+  const auto& gateway = plan.hosts[0].nodes.at(1);
+  CHECK((gateway.overlaps && !front.overlaps));
+  CHECK(has(gateway.text, "http_handover = \"alpha-gateway.socket\""));
   const auto& beta = plan.hosts[1];
   REQUIRE(beta.nodes.size() == 2);
   CHECK(beta.entry.ssh == "operator@beta");
@@ -121,6 +124,7 @@ TEST_CASE("keys and certificates go to the host as files, and the configuration 
   const auto& files = plan.hosts[0].files;
   CHECK(files.at("tls-certificate-file") == "/home/op/tls/cert.pem");
   CHECK(files.at("tls-key-file") == "/etc/key.pem");
+  CHECK(plan.hosts[0].gateways == std::vector<std::string>{"https://10.0.0.1:8000"});
   CHECK(has(plan.hosts[0].nodes[0].text, "tls_key_file = \"tls-key-file\""));
 }
 
@@ -134,8 +138,8 @@ TEST_CASE("a host is refused for each thing that it lacks, but not for what its 
   host_facts front{"1", {}, {"10.0.0.1:7500"}, 64 * GiB, {}, true};
   CHECK(judge_host(plan.hosts[0], front, "1") ==
         std::vector<std::string>{
-            "10.0.0.1:7500 is taken by another process; alpha-front wants to listen there"});
-  front.nodes["alpha-front"] = "";
+            "10.0.0.1:7500 is taken by another process; alpha-conductor wants to listen there"});
+  front.nodes["alpha-conductor"] = "";
   CHECK(judge_host(plan.hosts[0], front, "1").empty());
   CHECK(judge_host(plan.hosts[0], front, "2").size() == 1);
   CHECK(judge_host(plan.hosts[2], {"1", {}, {}, 1 * MiB, {}, true}, "1")

@@ -15,7 +15,7 @@ planned_host host(const std::string& name, std::vector<std::pair<std::string, st
   planned_host h;
   h.entry.name = name;
   for (const auto& [node, stage] : nodes) {
-    h.nodes.push_back({node, "", node + " as planned", stage, {}, 0, {}});
+    h.nodes.push_back({node, "", node + " as planned", stage, false, {}, 0, {}});
     if (stage == 0) h.entry.counts["conductor"] = 1;
   }
   return h;
@@ -25,7 +25,7 @@ launch_plan small_plan() {
   launch_plan plan{
       "chat",
       {host("a", {{"front", 0}}), host("b", {{"pool", 1}, {"p0", 2}}), host("c", {{"d0", 2}, {"g", 3}})}};
-  plan.hosts[0].gateways = {"a:8000"};
+  plan.hosts[0].gateways = {"http://a:8000"};
   return plan;
 }
 
