@@ -75,7 +75,10 @@ class reader {
     }
     if (conductors != 1)
       return bad("conductor = 1 is needed on one host, and is on " + std::to_string(conductors));
-    if (gateways == 0) return bad("gateway = 1 is needed on one host at least");
+    const bool computes = std::ranges::any_of(spec.hosts, [](const host_entry& h) {
+      return h.count("prefill") + h.count("decode") + h.count("coupled") > 0;
+    });
+    if (computes && gateways == 0) return bad("gateway = 1 is needed on one host at least");
     return {};
   }
 

@@ -159,6 +159,8 @@ class host_planner {
     if (v.cluster.gateway)
       out.gateways.push_back((v.gateway.tls_certificate_file.empty() ? "http://" : "https://") +
                              to_string(v.gateway.http));
+    // A modelled device's memory is what its profile says, in blocks of a few bytes.
+    if (v.model.device.starts_with("model:")) return;
     const bool blocks = v.cluster.cache || v.cluster.prefill || v.cluster.decode;
     if (blocks && serves_model(v)) node.memory_bytes += v.cache.dram_bytes + v.store.shared_bytes;
     // Beside a model's blocks, memory is mounted in a store only where there is one.
@@ -166,7 +168,7 @@ class host_planner {
     if (mounts) node.memory_bytes += v.store.dram_bytes;
     if (v.cluster.cache && !v.cache.ssd_path.empty()) node.disks[v.cache.ssd_path] = v.cache.ssd_bytes;
     if (v.cluster.cache && !v.store.ssd_path.empty()) node.disks[v.store.ssd_path] = v.store.ssd_bytes;
-    if (v.model.path.starts_with('/') && !v.model.device.starts_with("model:")) out.model = v.model.path;
+    if (v.model.path.starts_with('/')) out.model = v.model.path;
   }
 
   const cluster_spec& spec_;

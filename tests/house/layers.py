@@ -60,7 +60,7 @@ MAY_INCLUDE = {
     "runtime/sched/journal": [BASE, "runtime/sched"],
     "runtime/request": [BASE, "runtime/sched", "runtime/sched/journal", "runtime/model/kv_residency.hpp", "runtime/model/sampling_params.hpp", "storage/tiered_store.hpp"],
     "runtime/sim": [BASE, "runtime/pages", "runtime/sched", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp",
-                    "config", "storage/copy_survey.hpp", "storage/eviction.hpp", "storage/prefix_tree.hpp",
+                    "config", "runtime/launch", "storage/copy_survey.hpp", "storage/eviction.hpp", "storage/prefix_tree.hpp",
                     "storage/write_policy.hpp"],
     "runtime/sim/cli": [BASE, "runtime/sim", "runtime/sched", "runtime/sched/journal", "runtime/model", "gpu/host", "config",
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],

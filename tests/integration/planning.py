@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from browser import Browser
-from cluster import Client, free_port, wait_until
+from cluster import Client, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ["MOONCAF_BINARY"]
@@ -47,10 +47,10 @@ EXPECTED = [
     ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"costs .*EUR per million tokens", r"around it.*EUR per million",
                           r"memory for KV +carries", r"SSD for KV +carries", r"network +carries",
                           r"what other loads need.*(\n +\d+\.\d\d x .* = \d+ +\d+\.\d\d +\d\.\d{3}( <)?){4,5}\n")),
-    ("mooncaf plan", lambda out, folder: (says(r"2 prefill \+ 2 decode = 4 machines", r"started by cluster/start.sh")(out, folder),
-                                          wrote("cluster/hosts", r"^(.*\n){5}$")(out, folder))),
-    ("mooncaf plan", lambda out, folder: (says(r"recommended +3 coupled, chunks of \d+ = 3 machines", r"started by coupled/start.sh")(out, folder),
-                                          wrote("coupled/hosts", r"^front .*\n(node-\d .*\n){3}$")(out, folder))),
+    ("mooncaf plan", lambda out, folder: (says(r"2 prefill \+ 2 decode = 4 machines", r"started by mooncaf up cluster/cluster.toml")(out, folder),
+                                          wrote("cluster/cluster.toml", r"\[front\]\naddress(.|\n)*(\[machine-\d\](.|\n)*){4}$")(out, folder))),
+    ("mooncaf plan", lambda out, folder: (says(r"recommended +3 coupled, chunks of \d+ = 3 machines", r"started by mooncaf up coupled/cluster.toml")(out, folder),
+                                          wrote("coupled/cluster.toml", r"(\[machine-\d\]\naddress.*\ncoupled = 1(.|\n)*){3}$")(out, folder))),
     ("mooncaf simulate", wrote("even.json", r'^\{"options"')),
     ("mooncaf simulate", wrote("uneven.json", r'^\{"options"')),
     ("mooncaf simulate --compare", lambda out, folder: (says(r"prefill +8 +12", r"plots: both.html")(out, folder),
@@ -145,38 +145,39 @@ def look_at(page, plots, *texts, cursor=OF_A_RUN):
 
 
 def serve_planned(folder, *nodes):
-    """The planned cluster runs from its own files, each node as planned, and answers; nothing is computed.
+    """The planned cluster runs from its own file, each node as planned, and answers; nothing is computed.
     Returns where the requests were."""
-    http, control = free_port(), free_port()
-    hosts = folder / "hosts"
-    hosts.write_text(hosts.read_text().replace(":7400", f":{control}"))
-    env = {**os.environ, "MOONCAF": BINARY, "XDG_CONFIG_HOME": str(folder / "config")}
-    script = subprocess.Popen(["./start.sh", "127.0.0.1", "--device", "model:prefill.toml", "--time-scale", "50", "--http",
-                               f"127.0.0.1:{http}", "--metrics-listen", "127.0.0.1:0"], cwd=folder, env=env)
+    http, control, file = free_port(), free_port(), folder / "cluster.toml"
+    text = file.read_text().replace("time_scale = 10\n", "time_scale = 50\n")
+    file.write_text(f"[launch]\nport = {control}\n[gateway]\nhttp = \"127.0.0.1:{http}\"\n"
+                    f"[metrics]\nlisten = \"127.0.0.1:0\"\n{text}")
+    env = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    mooncaf = lambda word: subprocess.run([BINARY, word, str(file)], env=env, capture_output=True, text=True, timeout=120)
     try:
+        up = mooncaf("up")
+        assert up.returncode == 0, up
         client = Client("127.0.0.1", http)
-        wait_until("the planned cluster serves", lambda: script.poll() is None and client.healthy(), 60)
-        there = lambda: {i["node"].split("/")[0] for i in client.cluster()["instances"]}
-        wait_until("all of its nodes are there", lambda: there() == set(nodes), 60)
+        there = {i["node"].split("/")[0] for i in client.cluster()["instances"]}
+        assert there == set(nodes), there
         ask = lambda i: client.complete(prompt=[1 + i, 2, 3] * 400, max_tokens=400, ignore_eos=True)
         with concurrent.futures.ThreadPoolExecutor(12) as all_at_once:
             for answer in all_at_once.map(ask, range(12)):
                 assert answer["usage"]["completion_tokens"] == 400, answer
         placed = [(r["prefill"], r["decode"]) for r in client.cluster()["recent"]]
     except BaseException:
-        for log in folder.glob("*.log"):
+        for log in folder.rglob("*.log"):
             print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
         raise
     finally:
-        script.terminate()
-        script.wait(30)
+        stop = mooncaf("stop")
+    assert stop.returncode == 0, stop
     print(f"ok: the planned cluster of {folder.name}, served")
     return placed
 
 
 def serve_coupled(folder):
     """Coupled nodes: a request is prefilled and decoded on one of them, and several of them have some."""
-    placed = serve_planned(folder, "node-0", "node-1", "node-2")
+    placed = serve_planned(folder, *(f"machine-{n}-coupled-0" for n in range(3)))
     nodes = [(p.split("/")[0], d.split("/")[0]) for p, d in placed]
     assert all(p == d for p, d in nodes), nodes
     assert len(set(nodes)) > 1, nodes
@@ -229,7 +230,7 @@ def main():
         look_at(folder / "day.html", 8, "machine-hours")
         look_at(folder / "both.html", 7, "inside both SLOs", "uneven")
         look_at(folder / "plan.html", 9, "Would break it", "16 machines", cursor=OF_A_PLAN)
-        serve_planned(folder / "cluster", "prefill-0", "prefill-1", "decode-0", "decode-1")
+        serve_planned(folder / "cluster", "machine-0-prefill-0", "machine-1-prefill-0", "machine-2-decode-0", "machine-3-decode-0")
         serve_coupled(folder / "coupled")
         examples = worked_examples(folder)
     print(f"{len(found) + 8 + examples} passed, 0 failed, 0 skipped")

@@ -234,6 +234,51 @@ def a_gateway_with_a_certificate_is_waited_for():
         front.close()
 
 
+def an_object_store_comes_back_with_what_it_held():
+    """Memory for a third of the objects, so most are read from SSD; one of the two nodes is killed."""
+    with Launched() as cluster:
+        directory = free_port()
+        cluster.file.write_text(f"""[launch]
+port = {cluster.control}
+[metrics]
+listen = "127.0.0.1:0"
+[front]
+address = "127.0.0.1"
+conductor = 1
+store_listen = "127.0.0.1:{directory}"
+[pool]
+address = "127.0.0.1"
+cache = 2
+store_dram = "16MiB"
+store_ssd_path = "{cluster.home}/ssd"
+store_ssd_size = "256MiB"
+store_write_policy = "write_through"
+""")
+        cluster.must("up")
+        secret = str(next((cluster.home / "state/mooncaf").glob("*.secret")))
+
+        def store(*words, given=None):
+            return subprocess.run([BINARY, "store", *words, "--directory", f"127.0.0.1:{directory}", "--cluster-secret-file", secret],
+                                  input=given, capture_output=True, timeout=60)
+
+        def stored():
+            return json.loads(store("stat", "--json").stdout)
+
+        def segments():
+            return store("segments", "--json").stdout.count(b'"medium"')
+
+        wait_until("both are mounted", lambda: segments() == 4)
+        values = {f"value-{n}": os.urandom(1 << 20) for n in range(60)}
+        for written, (name, value) in enumerate(values.items(), 1):
+            assert store("put", name, given=value).returncode == 0
+            wait_until("it is on SSD", lambda: stored()["ssd_objects"] == written)  # what comes faster stays in memory
+        assert all(store("get", name).stdout == value for name, value in values.items())
+        os.kill(cluster.pids()["pool-cache-1"], signal.SIGKILL)
+        wait_until("its loss is noticed", lambda: segments() < 4)
+        wait_until("it is back", lambda: segments() == 4)
+        assert all(store("get", name).stdout == value for name, value in values.items())
+
+
 def a_busy_port_or_host_out_of_reach_leaves_nothing():
     with Launched() as cluster, socket.socket() as taken:
         taken.bind(("127.0.0.1", cluster.http))
@@ -406,7 +451,7 @@ decode = 2
 
 if __name__ == "__main__":
     main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
-          a_successor_that_cannot_start_leaves_the_gateway, a_restart_keeps_the_logs, a_gateway_with_a_certificate_is_waited_for,
+          a_successor_that_cannot_start_leaves_the_gateway, an_object_store_comes_back_with_what_it_held, a_restart_keeps_the_logs, a_gateway_with_a_certificate_is_waited_for,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])

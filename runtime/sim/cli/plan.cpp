@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "config/value.hpp"
@@ -119,7 +120,8 @@ std::vector<argument> problem_arguments(plan_call& r) {
               p.admissions, 8),
       text("report", "FILE.html", "write a page: a summary, and plots", r.report),
       text("out", "DIR",
-           "write the server's configuration of every node there, and a script that starts them", r.out),
+           "write there the file with which `mooncaf up` starts the cluster, or rehearses it on this machine",
+           r.out),
       flag("json", "print JSON instead of tables", r.json),
   };
 }
@@ -255,10 +257,13 @@ result<std::vector<workload_record>> requests_of(const plan_call& r) {
 
 /// `--out`. @returns how it is started.
 result<std::string> write_cluster(const plan_call& r, const plan_answer& found) {
-  const auto files = cluster_files(r.problem, found.cluster);
+  std::error_code failed;
+  const auto folder = std::filesystem::absolute(r.out, failed);
+  if (failed) return fail(ec::io_error, r.out + ": " + failed.message());
+  const auto files = cluster_files(r.problem, found.cluster, folder.lexically_normal().string());
   if (!files) return fail(files.error());
   if (const auto written = write_files(*files, r.out); !written) return fail(written.error());
-  return r.out + "/start.sh";
+  return "mooncaf up " + r.out + "/cluster.toml";
 }
 
 /// `--report`.
@@ -313,9 +318,9 @@ int plan_command(std::span<const std::string> args, const console& io) {
     if (!r.json) io.out << "\npage: " << r.report << "\n";
   }
   if (!r.out.empty() && found->found) {
-    const auto script = write_cluster(r, *found);
-    if (!script) return here.wrong(script.error(), 1);
-    if (!r.json) io.out << "\nstarted by " << *script << "\n";
+    const auto command = write_cluster(r, *found);
+    if (!command) return here.wrong(command.error(), 1);
+    if (!r.json) io.out << "\nstarted by " << *command << "\n";
   }
   return found->found && found->carries.front() >= p.load ? 0 : 1;
 }

@@ -94,6 +94,7 @@ TEST_CASE("what is wrong in the file is refused with line, key and range") {
             .starts_with("c.toml:19: beta.ssd_path must begin with /"));
   CHECK(refused("port = 7500", "port = 0") == "c.toml:3: launch.port 0 is out of range; allowed: 1 to 65535");
   CHECK(refused("conductor = 1\n", "") == "c.toml: conductor = 1 is needed on one host, and is on 0");
+  CHECK(refused("gateway = 1\n", "") == "c.toml: gateway = 1 is needed on one host at least");
   CHECK(refused("address = \"10.0.0.2\"\n", "") == "c.toml: [beta] has no address");
   CHECK(has(refused("ssh = \"operator@beta\"", "ssh = \"-oProxyCommand=x\""), "does not begin with -"));
   CHECK(has(refused("[model]\n", "[metrics]\nlog_level = \"warn\"\n[model]\n"),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/options.hpp"
+#include "runtime/launch/launch_plan.hpp"
 #include "runtime/sim/cli/commands.hpp"
 
 using namespace mooncaf;
@@ -214,33 +215,39 @@ TEST_CASE("a plan's files are the server's own configuration of what was planned
     return program(args);
   };
   const auto done = ask({"--policy", "cache_aware", "--admission", "early", "--ssd-tokens", "1000000"});
-  CHECK_MESSAGE(done.out.ends_with("started by " + folder + "/start.sh\n"), done.err);
-  const auto text_of = [&](const std::string& name) {
+  CHECK_MESSAGE(done.out.ends_with("started by mooncaf up " + folder + "/cluster.toml\n"), done.err);
+  const auto plan = [&] {
     std::stringstream text;
-    text << std::ifstream{folder + "/" + name}.rdbuf();
-    return text.str();
+    text << std::ifstream{folder + "/cluster.toml"}.rdbuf();
+    const auto spec = launch::read_cluster(text.str(), "cluster.toml");
+    REQUIRE_MESSAGE(spec, spec.error().detail);
+    const auto planned = launch::plan_launch(*spec, "c", folder);
+    REQUIRE_MESSAGE(planned, planned.error().detail);
+    return *planned;
   };
   const auto options = [&](const std::string& node) {
-    const auto read = parse_options({}, text_of(node + ".toml"), node);
-    REQUIRE_MESSAGE(read, read.error().detail);
-    return read->values;
+    for (const auto& host : plan().hosts)
+      for (const auto& n : host.nodes)
+        if (n.name == node) return parse_options({}, n.text, node)->values;
+    FAIL("no node " << node);
+    return mooncaf::options{};
   };
-  const auto front = options("front");
+  const auto front = options("front-conductor");
   CHECK(front.scheduler.policy == placement_policy::cache_aware);
   CHECK(front.scheduler.admission == admission_policy::early);
   CHECK(front.scheduler.tbt_slo == std::chrono::milliseconds(150));
-  CHECK((front.cluster.conductor && front.cluster.gateway && !front.cluster.prefill));
-  const auto prefill = options("prefill-0");
+  CHECK((front.cluster.conductor && !front.cluster.prefill));
+  const auto prefill = options("machine-0-prefill-0");
   CHECK((prefill.cluster.prefill && !prefill.cluster.decode && !prefill.cluster.conductor));
   CHECK(prefill.prefill.instances == 1);
   CHECK(prefill.prefill.chunk_tokens == 16'384);
   CHECK(prefill.cache.dram_bytes / 327'680 == doctest::Approx(3'000'000).epsilon(0.001));
   CHECK(prefill.cache.ssd_bytes / 327'680 == doctest::Approx(1'000'000).epsilon(0.001));
-  CHECK(prefill.cache.ssd_path == "prefill-0-ssd");
-  CHECK(options("decode-0").decode.max_batch == 256);
-  const auto hosts = text_of("hosts");
-  CHECK(hosts.starts_with("front 127.0.0.1:7400\nprefill-0 127.0.0.1\n"));
-  CHECK(std::ranges::count(hosts, '\n') == 5);  // four machines, and the front
+  CHECK(prefill.cache.ssd_path == folder + "/ssd/machine-0-prefill-0");
+  const auto hosts = plan().hosts;
+  CHECK(hosts.size() == 5);  // four machines, and the front
+  CHECK(options(hosts.back().nodes.at(0).name).decode.max_batch == 256);
+  CHECK(front.model.device == "model:machine.toml");  // a rehearsal, until the file is edited
   std::filesystem::remove_all(folder);
 
   // What only the simulation has is said, not written.
@@ -252,10 +259,9 @@ TEST_CASE("a plan's files are the server's own configuration of what was planned
   // Coupled machines are nodes that do both, and the front that tells them apart.
   const auto coupled = program({"plan", trace.path(), "--nodes", "3", "--seeds", "1", "--mode", "coupled",
                                 "--coupled-chunk", "512", "--out", folder});
-  CHECK_MESSAGE(coupled.out.ends_with("started by " + folder + "/start.sh\n"), coupled.err);
-  CHECK(options("front").cluster.mode == serving_mode::coupled);
-  CHECK((options("front").cluster.conductor && !options("front").cluster.prefill));
-  const auto node = options("node-2");
+  CHECK_MESSAGE(coupled.out.ends_with("started by mooncaf up " + folder + "/cluster.toml\n"), coupled.err);
+  CHECK(options("front-conductor").cluster.mode == serving_mode::coupled);
+  const auto node = options("machine-2-coupled-0");
   CHECK(node.cluster.mode == serving_mode::coupled);
   CHECK((node.cluster.prefill && node.cluster.decode && node.cluster.cache && !node.cluster.conductor));
   CHECK(node.prefill.chunk_tokens == 512);
