@@ -28,6 +28,12 @@ int main(int argc, char** argv) {
     const std::vector<std::string> args(argv + 2, argv + argc);
     return mooncaf::store::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
   }
+  // The server's own words follow; `parse_options` knows nothing of the other commands.
+  if (argc == 2 && mooncaf::cli::help_asked(argv[1]) == mooncaf::cli::help_form::words) {
+    for (const auto names : {mooncaf::sim::command_names(), mooncaf::launch::command_names()})
+      for (const auto name : names) std::cout << name << "\n";
+    std::cout << "store\ntopology\n" << std::flush;
+  }
   mooncaf::claim_stop_signals();
   if (argc > 1 && std::string_view{argv[1]} == "topology") return mooncaf::print_topology(argc, argv);
   const auto parsed = mooncaf::parse_options(argc, argv);

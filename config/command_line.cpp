@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "config/manual.hpp"
 #include "config/value.hpp"
 
 namespace mooncaf::cli {
@@ -58,7 +59,11 @@ std::pair<const argument*, bool> find(const command_line& line, const written& w
 result<parsed> parse(command_line& line, std::span<const std::string> args) {
   for (std::size_t i = 0; i < args.size(); ++i) {
     const std::string_view arg = args[i];
-    if (arg == "--help" || arg == "-h") return parsed::help;
+    // Help is an answer whatever else is on the line, even where that is wrong further on.
+    if (const auto form = help_asked(arg)) {
+      line.form = *form;
+      return parsed::help;
+    }
     if (!arg.starts_with("--") || arg.size() == 2) {
       line.words.emplace_back(arg);
       continue;
@@ -84,6 +89,8 @@ result<parsed> parse(command_line& line, std::span<const std::string> args) {
 }
 
 void print_help(const command_line& line, std::ostream& out) {
+  if (line.form == help_form::man) return print_manual(line, out);
+  if (line.form == help_form::words) return print_words(line, out);
   out << "usage: " << line.usage << "\n\n" << line.summary << "\n\n";
   for (const auto& a : line.arguments) {
     auto head = "  --" + a.name + (a.placeholder.empty() ? "" : " " + a.placeholder);

@@ -3,6 +3,7 @@
 // declare theirs as `argument`s. Reading, checking and help come from one declaration an option.
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <ostream>
@@ -28,12 +29,19 @@ struct argument {
   bool negatable = false;    ///< a flag that may be "--no-NAME" or "--NAME=false", too
 };
 
+/// `--help`, `--help=man`: a manual page; `--help=words`: what may follow, for a shell to complete.
+enum class help_form : std::uint8_t { text, man, words };
+/// The form that an argument asks for; nothing if it asks for none.
+std::optional<help_form> help_asked(std::string_view arg);
+
 /// A command, with its arguments.
 struct command_line {
   std::string usage;  ///< "mooncaf simulate [options]"
   std::string summary;
   std::vector<argument> arguments;
-  std::vector<std::string> words;  ///< filled by `parse`: arguments that are no options
+  std::vector<std::string> words;          ///< filled by `parse`: arguments that are no options
+  std::vector<std::string> commands = {};  ///< that may follow in place of arguments
+  help_form form = help_form::text;        ///< filled by `parse`
 };
 
 enum class parsed : std::uint8_t { run, help };
@@ -41,6 +49,7 @@ enum class parsed : std::uint8_t { run, help };
 /// `--name value` and `--name=value`; a value that begins with "--" only so. A flag's value is "true".
 /// @error `ec::invalid_argument`: unknown names (with the nearest known one), missing and refused values.
 result<parsed> parse(command_line& line, std::span<const std::string> args);
+/// In the form that was asked for.
 void print_help(const command_line& line, std::ostream& out);
 
 // ---- kinds of option ----

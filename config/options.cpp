@@ -94,6 +94,8 @@ struct server_line {
   std::vector<setting> settings;
   std::optional<std::string> config_path;
   bool help = false, version = false, print_config = false;
+  cli::help_form form = cli::help_form::text;
+  std::string words;  ///< of the command line, for a shell
 };
 
 result<server_line> read_line(std::span<const std::string> args) {
@@ -123,6 +125,12 @@ result<server_line> read_line(std::span<const std::string> args) {
   const auto read = cli::parse(line, args);
   if (!read) return fail(read.error());
   said.help = *read == cli::parsed::help;
+  said.form = line.form;
+  if (said.help && said.form == cli::help_form::words) {
+    std::ostringstream all;
+    cli::print_help(line, all);
+    said.words = all.str();
+  }
   for (const auto& word : line.words) {
     if (word != "-V")
       return fail(ec::invalid_argument,
@@ -183,7 +191,9 @@ std::optional<parsed_options> answer_at_once(const server_line& line) {
   parsed.values = default_options();
   if (line.help) {
     parsed.action = option_action::print_text;
-    parsed.text = help_text();
+    parsed.text = line.form == cli::help_form::man     ? manual_text()
+                  : line.form == cli::help_form::words ? line.words
+                                                       : help_text();
     return parsed;
   }
   if (!line.version) return std::nullopt;

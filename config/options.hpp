@@ -273,5 +273,7 @@ std::string to_toml(const options& values);
 std::string example_toml();
 /// Help grouped by section, with examples.
 std::string help_text();
+/// … as a manual page.
+std::string manual_text();
 
 }  // namespace mooncaf

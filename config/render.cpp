@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/declaration.hpp"
+#include "config/manual.hpp"
 
 namespace mooncaf {
 
@@ -61,9 +62,13 @@ constexpr std::string_view introduction =
     "  mooncaf --config mooncaf.toml --print-config\n"
     "      the configuration in effect, as TOML\n"
     "\n"
-    "Other commands (--help of the first four explains them)\n"
+    "Other commands; --help of each explains it\n"
+    "  mooncaf up | status | logs    a cluster of several hosts from one file; also\n"
+    "          drain | restart | scale | stop\n"
+    "  mooncaf store COMMAND         the object store\n"
     "  mooncaf simulate | plan       the scheduler on a virtual clock: how a cluster would carry a trace\n"
     "  mooncaf trace | calibrate     traces made up or counted; a profile of this machine for the two above\n"
+    "  mooncaf replay                a conductor's decisions again, and why they were made\n"
     "  mooncaf topology [options]    the NICs of this host, and which of them RDMA would use\n"
     "\n"
     "General\n"
@@ -75,6 +80,8 @@ constexpr std::string_view introduction =
     "  --version, -V\n";
 
 }  // namespace
+
+std::string manual_text() { return cli::server_manual(introduction); }
 
 std::string help_text() {
   const options defaults = default_options();

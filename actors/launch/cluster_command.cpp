@@ -209,9 +209,14 @@ void cluster_access::forget() const {
   fs::remove(secret_file_, ignored);
 }
 
+std::span<const std::string_view> command_names() {
+  static constexpr std::array<std::string_view, 8> names{"up",   "status",  "logs",  "drain",
+                                                         "stop", "restart", "scale", "agent"};
+  return names;
+}
+
 bool is_command(std::string_view word) {
-  constexpr std::array names{"up", "status", "logs", "drain", "stop", "restart", "scale", "agent"};
-  return std::ranges::find(names, word) != names.end();
+  return std::ranges::find(command_names(), word) != command_names().end();
 }
 
 int run_command(std::span<const std::string> args, const sim::console& io) {

@@ -15,7 +15,8 @@
 
 namespace mooncaf::launch {
 
-/// Whether `word` names one of them: up, status, logs, drain, stop, restart, scale, agent.
+/// Their names.
+std::span<const std::string_view> command_names();
 bool is_command(std::string_view word);
 /// @param args  the command's name and its arguments. @returns the process's exit status: 0, 1 when it
 /// failed, 2 when it was called wrongly.

@@ -103,7 +103,18 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
   };
   const auto found = args.empty() ? commands.end() : commands.find(name_of(args.front()));
   if (found != commands.end()) return found->second.run(args.subspan(1), io);
-  const bool help = !args.empty() && (args.front() == "--help" || args.front() == "-h");
+  const auto form = args.empty() ? std::nullopt : cli::help_asked(args.front());
+  if (form && *form != cli::help_form::text) {
+    cli::command_line line{
+        "mooncaf store COMMAND [options]", "Commands of the object store.\n", {}, {}, {}, *form};
+    for (const auto& [name, e] : commands) {
+      line.commands.push_back(name);
+      line.summary += "  " + name + std::string(12 - name.size(), ' ') + e.meaning + "\n";
+    }
+    cli::print_help(line, io.out);
+    return 0;
+  }
+  const bool help = form.has_value();
   auto& to = help ? io.out : io.err;
   if (!help && !args.empty()) to << "mooncaf store: unknown command '" << args.front() << "'\n";
   to << "Usage: mooncaf store COMMAND [options]; COMMAND --help explains each.\n";

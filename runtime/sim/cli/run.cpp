@@ -1,9 +1,17 @@
+#include <algorithm>
+#include <array>
+
 #include "runtime/sim/cli/commands.hpp"
 
 namespace mooncaf::sim {
 
+std::span<const std::string_view> command_names() {
+  static constexpr std::array<std::string_view, 5> names{"simulate", "plan", "trace", "calibrate", "replay"};
+  return names;
+}
+
 bool is_command(std::string_view word) {
-  return word == "simulate" || word == "plan" || word == "trace" || word == "calibrate" || word == "replay";
+  return std::ranges::find(command_names(), word) != command_names().end();
 }
 
 int run_command(std::span<const std::string> args, const console& io) {

@@ -172,7 +172,17 @@ int trace_command(std::span<const std::string> args, const console& io) {
   if (command == "hitrate") return hit_rate(rest, io);
   if (command == "fit") return trace_fit_command(rest, io);
   if (command == "from-journal") return trace_from_journal_command(rest, io);
-  const bool asked = command == "--help" || command == "-h";
+  const auto asked = help_asked(command);
+  if (asked && *asked != help_form::text) {
+    command_line line{"mooncaf trace COMMAND [options]",
+                      "Makes traces, fits and counts them. Each command explains itself.",
+                      {},
+                      {},
+                      {"stats", "generate", "hitrate", "fit", "from-journal"},
+                      *asked};
+    print_help(line, io.out);
+    return 0;
+  }
   (asked ? io.out : io.err)
       << "usage: mooncaf trace stats FILE | generate [options] | hitrate FILE | fit FILE | "
          "from-journal FILE; each explains itself with --help\n";
