@@ -75,6 +75,7 @@ void local_actors::follow(const conductor_actor& now) const {
 caf::result<node_report> local_actors::report(node_actor::base& asker, node_report begun) const {
   const auto all = std::make_shared<collection>();
   all->report = std::move(begun);
+  all->report.metrics = metrics_at;
   all->promise = asker.make_response_promise<node_report>();
   for (const auto& worker : prefill) ask<worker_load>(asker, all, worker, add_worker);
   for (const auto& worker : decode) ask<worker_load>(asker, all, worker, add_worker);

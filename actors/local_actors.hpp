@@ -3,6 +3,7 @@
 
 #include <caf/typed_event_based_actor.hpp>
 #include <caf/typed_response_promise.hpp>
+#include <string>
 #include <vector>
 
 #include "actors/interfaces.hpp"
@@ -19,6 +20,7 @@ struct local_actors {
   gateway_actor gateway;
   std::vector<prefill_worker_actor> prefill;
   std::vector<decode_worker_actor> decode;
+  std::string metrics_at;  ///< HOST:PORT where the process is scraped; empty: nowhere
 
   void peer_up(const node_info& peer) const;
   void peer_down(node_id peer) const;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 #include <cstdio>
 #include <new>
@@ -25,6 +26,7 @@
 #include "gpu/device_failure.hpp"
 #include "gpu/host/host_device.hpp"
 #include "gpu/linked/linked_device.hpp"
+#include "runtime/api/cluster_view.hpp"
 #include "runtime/base/block_parts.hpp"
 #include "runtime/loading/served_model.hpp"
 #include "runtime/log/log.hpp"
@@ -182,11 +184,28 @@ result<void> process::open_metrics() {
   auto started = serve_metrics(
       m.listen.host, m.listen.port,
       [meters = context_->meters, objects = objects_] { return meters->text() + objects->metrics_text(); },
-      handover.empty() ? std::string{} : handover + ".metrics");
+      handover.empty() ? std::string{} : handover + ".metrics", metrics_port_.list);
   if (!started) return fail(started.error());
-  metrics_port_ = std::move(*started);
-  log_info("metrics", {{"at", to_string(host_port{m.listen.host, metrics_port_->port()})}});
+  metrics_port_.server = std::move(*started);
+  const auto port = metrics_port_.server->port();
+  log_info("metrics", {{"at", to_string(host_port{m.listen.host, port})}});
+  const bool everywhere = m.listen.host == "0.0.0.0" || m.listen.host == "::";
+  const auto& c = opts().cluster;
+  const auto& named = c.advertise.empty() ? c.listen.host : c.advertise;
+  local_.metrics_at = to_string(host_port{everywhere ? named : m.listen.host, port});
   return {};
+}
+
+/// Has the conductor's process list what Prometheus scrapes, until the actors end.
+void process::list_targets() {
+  if (!local_.conductor) return;
+  metrics_port_.list->follow([this](scrape_list::answer then) {
+    system_->spawn([conductor = local_.conductor, then = std::move(then)](caf::event_based_actor* self) {
+      self->request(conductor, told_limit, status_atom_v)
+          .then([then](const cluster_status& status) { then(scrape_targets(status)); },
+                [then](const caf::error& why) { then(fail(from_caf(why))); });
+    });
+  });
 }
 
 void process::introduce() {
@@ -325,6 +344,7 @@ int process::run() {
     if (refused_ == exit_code::resources) leave_now(static_cast<int>(refused_));
   } else {
     guard.started();
+    list_targets();
     log_info("ready", {{"roles", info_.roles}});
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
   }
@@ -353,6 +373,7 @@ int process::run() {
 }
 
 shutdown_result process::stop() {
+  metrics_port_.list->follow(nullptr);
   // Gateways first: clients are told before the workers of their requests go.
   const auto add = [this](const auto& handle) {
     if (handle) roots_.push_back(caf::actor_cast<caf::actor>(handle));

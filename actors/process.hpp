@@ -88,6 +88,7 @@ class process {
   result<void> join();
   result<void> open_http();
   result<void> open_metrics();
+  void list_targets();
   result<void> open_directory();
   result<void> mount_segment(std::uint16_t control_port);
   /// Has the shard do without so much of the memory that its blocks share with objects. @thread  the segment's
@@ -116,7 +117,11 @@ class process {
   std::shared_ptr<device_health> health_ = std::make_shared<device_health>();
   std::atomic<std::size_t> lost_workers_ = 0;
   std::unique_ptr<api_server> http_;
-  std::unique_ptr<http_server> metrics_port_;
+  /// Where the process is scraped.
+  struct {
+    std::unique_ptr<http_server> server;
+    std::shared_ptr<scrape_list> list = std::make_shared<scrape_list>();
+  } metrics_port_;
 };
 
 }  // namespace mooncaf

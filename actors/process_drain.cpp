@@ -25,7 +25,7 @@ void process::drain() {
   const auto carry_out = [&](drain_order order) {
     switch (order) {
       case drain_order::close_front:
-        if (metrics_port_) metrics_port_->drain();
+        if (metrics_port_.server) metrics_port_.server->drain();
         return http_->drain();
       case drain_order::announce:
         return caf::anon_send(root, drain_atom_v);

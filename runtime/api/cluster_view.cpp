@@ -172,6 +172,15 @@ result<std::string> health_of(const cluster_status& cluster) {
   return R"({"status":"ok"})";
 }
 
+result<std::string> scrape_targets(const cluster_status& cluster) {
+  auto out = json::array();
+  for (const auto& m : cluster.members) {
+    if (m.latest.metrics.empty()) continue;
+    out.push_back({{"targets", {m.latest.metrics}}, {"labels", {{"process", m.name}, {"roles", m.roles}}}});
+  }
+  return out.dump();
+}
+
 result<std::string> integrity_of(const cluster_status& cluster) {
   shard_status sum;
   for (const auto& m : cluster.members) {

@@ -15,5 +15,7 @@ result<std::string> cluster_json(const cluster_status& cluster);
 result<std::string> health_of(const cluster_status& cluster);
 /// The resources still held for requests, all nodes added up, and whether there are none.
 result<std::string> integrity_of(const cluster_status& cluster);
+/// Where Prometheus scrapes the members, in the form of its `http_sd`.
+result<std::string> scrape_targets(const cluster_status& cluster);
 
 }  // namespace mooncaf

@@ -119,6 +119,7 @@ struct node_report {
   bool draining = false;             ///< it was told to stop: it finishes its requests and takes no more
   bool announced = false;            ///< … and the conductor has said that it places nothing there
   bool last = false;                 ///< … and that there is no other worker of some role of it
+  std::string metrics;               ///< HOST:PORT where it is scraped; empty: nowhere
 };
 
 // ---- the cluster, as its conductor sees it

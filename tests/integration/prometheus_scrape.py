@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Debian's Prometheus scrapes a cluster of processes with our configuration, and every query of the dashboard answers."""
+"""Debian's Prometheus finds the processes of a cluster at its conductor and scrapes them with our configuration; every query of the
+dashboard answers, and every alarm is about what is scraped."""
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -15,7 +17,7 @@ from cluster import Client, Cluster, free_port, main, wait_until  # noqa: E402
 CONFIG = pathlib.Path(__file__).resolve().parents[2] / "config"
 PROMPT = "A list of measurements, each with its unit and its reason. " * 12
 # Words of the query language; any other word outside of braces and quotes is the name of a metric.
-LANGUAGE = {"sum", "rate", "avg", "by", "histogram_quantile"}
+LANGUAGE = {"sum", "rate", "avg", "by", "histogram_quantile", "max_over_time", "min_over_time"}
 
 
 def dashboard_queries():
@@ -35,16 +37,17 @@ def metrics_in(expression):
 
 
 class Prometheus:
-    """The real server, on our configuration and the given targets."""
+    """The real server, on our configuration, told where the conductor is."""
 
-    def __init__(self, folder, targets):
+    def __init__(self, folder, conductor):
         self.folder = pathlib.Path(folder) / "prometheus"
-        (self.folder / "prometheus-targets").mkdir(parents=True)
+        self.folder.mkdir()
+        shutil.copy(CONFIG / "alerts.yml", self.folder)
         text = (CONFIG / "prometheus.yml").read_text()
-        assert "scrape_interval: 5s" in text
+        assert "scrape_interval: 5s" in text and "127.0.0.1:9400" in text and "refresh_interval: 15s" in text
+        text = text.replace("127.0.0.1:9400", f"127.0.0.1:{conductor}").replace("refresh_interval: 15s", "refresh_interval: 1s")
         self.config = self.folder / "prometheus.yml"
         self.config.write_text(text.replace("scrape_interval: 5s", "scrape_interval: 1s"))
-        (self.folder / "prometheus-targets" / "test.yml").write_text(json.dumps([{"targets": targets}]))
         self.port = free_port()
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen(
@@ -81,6 +84,20 @@ def our_configuration_passes_promtool():
     assert done.returncode == 0 and "SUCCESS" in done.stdout, done.stdout + done.stderr
 
 
+def every_alarm_fires_for_what_it_says_and_for_nothing_else():
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (CONFIG / "alerts.yml", pathlib.Path(__file__).with_name("alert_tests.yml")):
+            shutil.copy(file, folder)
+        tests = pathlib.Path(folder) / "alert_tests.yml"
+        rules = re.findall(r"alert: (\w+)", (CONFIG / "alerts.yml").read_text())
+        tested = set(re.findall(r"- alertname: (\w+)", tests.read_text()))
+        assert len(rules) >= 11 and set(rules) == tested, set(rules) ^ tested
+        explained = (CONFIG / "OPERATIONS.md").read_text()
+        assert all(f"`{rule}`" in explained for rule in rules), [rule for rule in rules if f"`{rule}`" not in explained]
+        done = subprocess.run(["promtool", "test", "rules", str(tests)], capture_output=True, text=True)
+        assert done.returncode == 0 and "SUCCESS" in done.stdout, done.stdout + done.stderr
+
+
 def exposition_passes_promtool(client):
     status, _, text = client.request("GET", "/metrics")
     assert status == 200
@@ -95,19 +112,23 @@ def processes_of_every_role_are_scraped_and_every_dashboard_query_answers():
     with Cluster() as cluster:
         control, http = free_port(), free_port()
         ports = {name: free_port() for name in ("front", "prefill", "decode")}
-        for name, role in (("front", "conductor,gateway"), ("prefill", "prefill"), ("decode", "decode")):
+        for name, role in (("front", "conductor,gateway"), ("prefill", "prefill,cache"), ("decode", "decode")):
             place = ["--listen", f"127.0.0.1:{control if name == 'front' else 0}"]
             place += ["--http", f"127.0.0.1:{http}"] if name == "front" else ["--join", f"127.0.0.1:{control}"]
             cluster.start(name, "--role", role, "--name", name, "--metrics-listen", f"127.0.0.1:{ports[name]}",
-                          "--prefill-instances", "1", *place)
+                          "--prefill-instances", "1", *place, *(["--ssd-path", f"{cluster.folder.name}/ssd"] if name == "prefill" else []))
         client = cluster.wait_healthy("127.0.0.1", http)
         targets = [f"127.0.0.1:{port}" for port in ports.values()]
-        with Prometheus(cluster.folder.name, targets) as prometheus:
+        with Prometheus(cluster.folder.name, ports["front"]) as prometheus:
             def all_up():
                 data = prometheus.api("targets", state="active")
-                return data and sorted(t["labels"]["instance"] for t in data["activeTargets"] if t["health"] == "up") \
-                    == sorted(targets)
+                return data and {(t["labels"]["process"], t["labels"]["instance"]) for t in data["activeTargets"] if t["health"] == "up"} \
+                    == set(zip(ports, targets))
 
+            status, headers, body = Client("127.0.0.1", ports["front"]).request("GET", "/targets")
+            assert (status, headers["Content-Type"]) == (200, "application/json")
+            assert {entry["labels"]["roles"] for entry in json.loads(body)} == {"conductor,gateway", "prefill,cache", "decode"}, body
+            assert Client("127.0.0.1", ports["decode"]).request("GET", "/targets")[0] == 404
             wait_until("all three processes are scraped", all_up, 30)
             for i in range(3):
                 client.complete(prompt=PROMPT, max_tokens=12, ignore_eos=True)
@@ -124,6 +145,15 @@ def processes_of_every_role_are_scraped_and_every_dashboard_query_answers():
             wait_until("bytes moved were scraped", lambda: seen("mooncaf_transfer_bytes_total") > 0, 20)
 
             names = set(prometheus.api("label/__name__/values"))
+            alarms = [rule for group in prometheus.api("rules")["groups"] for rule in group["rules"]]
+            for alarm in alarms:
+                used = metrics_in(alarm["query"])
+                assert used and used <= names, (alarm["name"], used - names)
+                wait_until(f"{alarm['name']} is judged", lambda: next(
+                    rule["health"] for group in prometheus.api("rules")["groups"] for rule in group["rules"]
+                    if rule["name"] == alarm["name"]) == "ok", 20)
+            assert len(alarms) >= 11 and not any(alarm["alerts"] for alarm in alarms), alarms
+
             for title, expression in dashboard_queries():
                 used = metrics_in(expression)
                 assert used and used <= names, (title, used - names)
@@ -131,7 +161,7 @@ def processes_of_every_role_are_scraped_and_every_dashboard_query_answers():
                 wait_until(f"'{title}' has values: {ready}", lambda: prometheus.query(ready), 20)
 
 
-TESTS = [our_configuration_passes_promtool, processes_of_every_role_are_scraped_and_every_dashboard_query_answers]
+TESTS = [our_configuration_passes_promtool, every_alarm_fires_for_what_it_says_and_for_nothing_else, processes_of_every_role_are_scraped_and_every_dashboard_query_answers]
 
 if __name__ == "__main__":
     missing = [tool for tool in ("prometheus", "promtool") if not shutil.which(tool)]
