@@ -27,7 +27,8 @@ test_tools=(
   clang-14 libclang-rt-14-dev   # fuzz targets
   clang-format-14 clang-tidy-14 # the form of the sources, and tests/nightly.sh
   chromium chromium-driver     # opens the live page, and pages of other origins
-  prometheus                   # scrapes a cluster with our configuration
+  prometheus                   # scrapes a cluster with our configuration, and judges its alarms
+  dpkg-dev fakeroot gzip groff-base man-db systemd  # the Debian package: its dependencies, pages and units
   openssh-client openssh-server # mooncaf up over ssh, to an sshd of the test's own
   qemu-system-x86 busybox-static kmod cpio rdma-core ibverbs-providers ibverbs-utils perftest  # RDMA in a virtual machine
 )

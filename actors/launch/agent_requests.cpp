@@ -81,9 +81,15 @@ result<void> start_agent(const run_folder& folder, const std::string& name) {
     ::execl(program.c_str(), program.c_str(), "agent", "run", name.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
   }
-  const auto mark = mark_of(pid);
-  if (!mark) return fail(mark.error());
-  return folder.write("agent.pid", std::to_string(mark->pid) + " " + std::to_string(mark->start) + "\n");
+  return folder.set_agent(pid);
+}
+
+/// `agent run`, by a request or by an init system after the host's start.
+result<int> become_agent(const run_folder& folder) {
+  if (const int other = folder.agent(); other != 0 && other != ::getpid())
+    return fail(ec::already_exists, "the agent runs already, as process " + std::to_string(other));
+  if (auto ok = folder.set_agent(::getpid()); !ok) return fail(ok.error());
+  return run_agent(folder);
 }
 
 /// The processes of a host as the agent last wrote them.
@@ -280,7 +286,10 @@ int agent_command(std::span<const std::string> args, const sim::console& io) {
   const auto& verb = line.words[0];
   const auto folder = run_folder::of(line.words[1]);
   if (!folder) return complain(io, folder.error(), 2);
-  if (verb == "run") return run_agent(*folder);
+  if (verb == "run") {
+    const auto ended = become_agent(*folder);
+    return ended ? *ended : complain(io, ended.error(), 1);
+  }
   if (verb == "logs") {
     const auto shown = show_logs(*folder, std::span{line.words}.subspan(2));
     return complain(io, shown.error(), 1);

@@ -94,6 +94,12 @@ std::string run_folder::read(const std::string& name) const {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+result<void> run_folder::set_agent(int pid) const {
+  const auto mark = mark_of(pid);
+  if (!mark) return fail(mark.error());
+  return write("agent.pid", std::to_string(mark->pid) + " " + std::to_string(mark->start) + "\n");
+}
+
 int run_folder::agent() const {
   std::istringstream in(read("agent.pid"));
   process_mark then;

@@ -42,6 +42,8 @@ class run_folder {
 
   /// The resident agent's process id; 0: none runs.
   int agent() const;
+  /// Notes that this process is it from now on.
+  result<void> set_agent(int pid) const;
 
  private:
   explicit run_folder(std::string path) : path_(std::move(path)) {}

@@ -133,10 +133,17 @@ def serves_and_brings_back_what_dies():
         wait_until("its processes have ended",
                    lambda: not any(os.path.exists(f"/proc/{before[n]}") for n in ("east-decode-0", "east-decode-1")))
         assert cluster.run("status").returncode == 1
+        # As systemd does after a reboot (config/package/mooncaf-agent@.service).
+        name = next(cluster.home.glob("state/mooncaf/*/east")).relative_to(cluster.home / "state/mooncaf")
+        revived = subprocess.Popen([BINARY, "agent", "run", str(name)], env=cluster.env)
+        wait_until("the host is back", lambda: cluster.nodes()["east-decode-1"]["state"] == "ready")
+        again = subprocess.run([BINARY, "agent", "run", str(name)], env=cluster.env, capture_output=True, text=True, timeout=30)
+        assert again.returncode == 1 and f"runs already, as process {revived.pid}" in again.stderr, again
         cluster.must("up")
         assert cluster.chat()["choices"] == first["choices"]
 
         cluster.must("stop")
+        assert revived.wait(30) == 0
         assert cluster.left_over() == []
 
 
