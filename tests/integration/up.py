@@ -436,7 +436,7 @@ decode = 2
             began = time.monotonic()
             cluster.must("up")
             answer = cluster.chat()["choices"]
-            print(f"     over ssh, from up to the first answer of 5 processes: {time.monotonic() - began:.2f} s")
+            print(f"     over ssh, from up to the first answer of 6 processes: {time.monotonic() - began:.2f} s")
             before = cluster.pids()
             far = pathlib.Path(f"/proc/{before['far-decode-0']}/ns/net").readlink()
             assert far != pathlib.Path("/proc/thread-self/ns/net").readlink(), "it runs on the first host"
