@@ -44,6 +44,9 @@ cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_
 /// at once.
 cache_shard_actor::behavior_type cache_shard::make_behavior() {
   outlive_stray_errors(*this);
+  set_down_handler([this](const caf::down_msg& down) {
+    std::erase_if(followers_, [&](const auto& f) { return f.address() == down.source; });
+  });
   delayed_send(this, sweep_interval, tick_atom_v);
   return {
       [this](look_atom, const block_keys_t& keys) { return core_.look(keys, clock_type::now()); },
@@ -95,7 +98,11 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
         return stands;
       },
       [this](follow_atom, const caf::actor& conductor) {
-        follower_ = caf::actor_cast<conductor_actor>(conductor);
+        const auto handle = caf::actor_cast<conductor_actor>(conductor);
+        demonitor(conductor);
+        monitor(conductor);
+        std::erase(followers_, handle);
+        followers_.push_back(handle);
         core_.follow();
         act();
       },
@@ -108,7 +115,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
 }
 
 void cache_shard::on_exit() {
-  follower_ = nullptr;
+  followers_.clear();
   disk_ = nullptr;
   questions_.clear();
   loads_.clear();
@@ -169,11 +176,12 @@ void cache_shard::carry_out(const shard_action::give_pages_back& what) {
 }
 
 void cache_shard::carry_out(shard_action::announce& what) {
-  if (follower_) send(follower_, blocks_atom_v, std::move(what.batch));
+  for (const auto& f : followers_) send(f, blocks_atom_v, what.batch);
 }
 
 void cache_shard::carry_out(shard_action::ask_for_copies& what) {
-  request(follower_, follower_limit, keep_atom_v, context_->id, what.keys)
+  if (followers_.empty()) return core_.copies_unknown();
+  request(followers_.back(), follower_limit, keep_atom_v, context_->id, what.keys)
       .then([this, keys = what.keys](const block_keys_t& kept) { core_.copies_are(keys, kept); },
             // Without an answer the survey keeps the state that it knew, and asks again.
             [this](const caf::error&) { core_.copies_unknown(); });

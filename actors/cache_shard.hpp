@@ -45,7 +45,7 @@ class cache_shard final : public cache_shard_actor::base {
   shard_core core_;
   std::shared_ptr<rocksdb_tier> ssd_;
   executor_actor disk_;
-  conductor_actor follower_;
+  std::vector<conductor_actor> followers_;
   shard_question next_question_ = 1;
   std::unordered_map<shard_question, caf::response_promise> questions_;
   std::unordered_map<shard_question, prefix_load_ptr> loads_;  ///< whose reads have not begun

@@ -4,6 +4,7 @@
 #include <caf/send.hpp>
 #include <utility>
 
+#include "actors/introductions.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/log/log.hpp"
 
@@ -12,46 +13,14 @@ namespace mooncaf {
 namespace {
 
 constexpr auto conductor_interval = std::chrono::milliseconds(500);
-
-/// A node's id, name and address. Its handles are learned from itself: those that come through a third node
-/// are routed through that node, and never report the death of their process.
-node_info address_of(const node_info& node) {
-  node_info out;
-  out.id = node.id;
-  out.name = node.name;
-  out.host = node.host;
-  out.control_port = node.control_port;
-  return out;
-}
-
-/// The node as decisions know it.
-member_card card_of(const node_info& node) {
-  member_card out;
-  out.id = node.id;
-  out.has_shard = node.shard != nullptr;
-  out.keeps_copies = node.keeper != nullptr;
-  out.name = node.name;
-  out.roles = node.roles;
-  out.host = node.host;
-  for (const auto& w : node.workers) {
-    instance_desc desc;
-    desc.id = w.id;
-    desc.node = node.id;
-    desc.role = w.role;
-    desc.capacity = w.capacity;
-    desc.capacity_tokens = w.memory_tokens;
-    desc.samples = as_timing_points(w.samples);
-    out.workers.push_back(std::move(desc));
-  }
-  return out;
-}
+constexpr auto vote_limit = std::chrono::seconds(5);
 
 }  // namespace
 
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
     : conductor_actor::base(config),
       setup_(std::move(setup)),
-      core_(setup_.core, setup_.queue, std::move(setup_.journal)) {}
+      core_(setup_.core, setup_.queue, std::move(setup_.journal), std::move(setup_.lead)) {}
 
 /// A member whose link breaks leaves at once; its silence is only the second sign (`cluster_core::tick`).
 conductor_actor::behavior_type conductor::make_behavior() {
@@ -63,6 +32,7 @@ conductor_actor::behavior_type conductor::make_behavior() {
   });
   started_ = clock().now();
   delayed_send(this, conductor_interval, tick_atom_v);
+  delayed_send(this, core_.lead_interval(), claim_atom_v);
   return {
       [this](join_atom, const node_info& node) { return join(node); },
       [this](schedule_atom, const schedule_job& job) { return schedule(job); },
@@ -79,6 +49,15 @@ conductor_actor::behavior_type conductor::make_behavior() {
       },
       [this](report_atom, const node_report& message) { return report(message); },
       [this](status_atom) { return status(); },
+      [this](claim_atom, const lead_claim& claim) {
+        core_.heard(claim, clock().now());
+        act();
+      },
+      [this](claim_atom) {
+        core_.lead_tick(clock().now());
+        act();
+        delayed_send(this, core_.lead_interval(), claim_atom_v);
+      },
       [this](tick_atom) {
         core_.tick(clock().now());
         act();
@@ -173,6 +152,24 @@ void conductor::carry_out(const member_left& what) {
 /// The last resort: charges go with their gateway's membership.
 void conductor::carry_out(const charge_expired& what) {
   log_warn("expired", {{"charge", to_string(what.charge)}});
+}
+
+void conductor::carry_out(claim_lead& what) {
+  const auto m = members_.find(what.member);
+  if (m == members_.end()) return;
+  const auto voter = caf::actor_cast<node_actor>(m->second.node);
+  request(voter, vote_limit, claim_atom_v, what.claim)
+      .then(
+          [this, from = what.member, claim = what.claim, sent = clock().now()](const lead_vote& vote) {
+            core_.answered(from, claim, sent, vote, clock().now());
+            act();
+          },
+          // Silence is no vote, as the core counts.
+          [](const caf::error&) {});
+}
+
+void conductor::carry_out(const lead_turned& what) {
+  log_info("leadership", {{"term", std::to_string(what.term)}, {"stands", what.stands}});
 }
 
 cluster_status conductor::status() const {

@@ -19,6 +19,7 @@ struct conductor_setup {
   std::string model;
   std::string layout;
   journal::sink journal{};  ///< empty: nothing is recorded
+  leadership_core lead{{}, 0, 1, {}};
 };
 
 class conductor final : public conductor_actor::base {
@@ -44,6 +45,8 @@ class conductor final : public conductor_actor::base {
   void carry_out(copy_blocks& what);
   void carry_out(const member_left& what);
   void carry_out(const charge_expired& what);
+  void carry_out(claim_lead& what);
+  void carry_out(const lead_turned& what);
   cluster_status status() const;
 
   conductor_setup setup_;

@@ -36,9 +36,9 @@ gateway_actor::behavior_type gateway::make_behavior() {
       [this](failed_atom, const attempt_failed& message) { tell(&gateway_core::attempt_over, message); },
       [this](peer_up_atom, const node_info& peer) { peer_up(peer); },
       [this](peer_down_atom, node_id peer) { peer_down(peer); },
-      [this](follow_atom, const caf::actor& conductor) {
+      [this](follow_atom, const caf::actor& conductor, std::uint64_t term) {
         conductor_ = conductor ? caf::actor_cast<conductor_actor>(conductor) : conductor_actor{};
-        tell(&gateway_core::set_conductor, conductor_ != nullptr);
+        tell(&gateway_core::set_conductor, conductor_ != nullptr, term);
       },
       [this](status_atom) { return static_cast<std::uint64_t>(core_.size()); },
       [this](submit_atom, const client_request_ptr& client) { tell(&gateway_core::submit, client); },

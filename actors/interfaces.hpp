@@ -53,7 +53,7 @@ using cache_shard_actor = caf::typed_actor<
     // Sees to it that the blocks do without so many bytes of the memory that they share with objects, as far as it can
     // now, and gives their pages back; answers how it stands. Asked again for what is missing.
     MOONCAF_RPC(boundary_state, withhold_atom, std::uint64_t),
-    // Block events go to this conductor from now on, beginning with a snapshot; sent again after a gap.
+    // Block events go to this conductor, too, from now on, beginning with a snapshot; sent again after a gap.
     MOONCAF_RPC(void, follow_atom, caf::actor),
     // INTERNAL: drops expired leases, sends block events.
     MOONCAF_RPC(void, tick_atom)>;
@@ -147,8 +147,8 @@ using gateway_actor = caf::typed_actor<
     // A peer can be used from now on, or is gone with whatever ran there.
     MOONCAF_RPC(void, peer_up_atom, node_info),
     MOONCAF_RPC(void, peer_down_atom, node_id),
-    // The conductor to ask, or none at present.
-    MOONCAF_RPC(void, follow_atom, caf::actor),
+    // The conductor to ask, or none at present, and the term below which placements are void.
+    MOONCAF_RPC(void, follow_atom, caf::actor, std::uint64_t),
     // How many requests are here.
     MOONCAF_RPC(std::uint64_t, status_atom),
     // INTERNAL: a parsed client request, from an HTTP thread; its client is gone.
@@ -172,6 +172,10 @@ using conductor_actor = caf::typed_actor<
     MOONCAF_RPC(roster_msg, report_atom, node_report),
     // How the cluster stands, for people (runtime/api/cluster_view.hpp).
     MOONCAF_RPC(cluster_status, status_atom),
+    // INTERNAL: this process obeys the claim of another conductor.
+    MOONCAF_RPC(void, claim_atom, lead_claim),
+    // INTERNAL: claims to lead, where there are other conductors.
+    MOONCAF_RPC(void, claim_atom),
     // INTERNAL: expires silent nodes.
     MOONCAF_RPC(void, tick_atom)>;
 
@@ -179,6 +183,8 @@ using conductor_actor = caf::typed_actor<
 using node_actor = caf::typed_actor<
     // Another node introduces itself over the direct link; answers with our own introduction.
     MOONCAF_RPC(node_info, hello_atom, node_info),
+    // A conductor wants to be obeyed (runtime/request/leadership_core.hpp).
+    MOONCAF_RPC(lead_vote, claim_atom, lead_claim),
     // The report of this process.
     MOONCAF_RPC(node_report, status_atom),
     // INTERNAL: the process was told to stop: its reports say so from now on.

@@ -66,11 +66,15 @@ void local_actors::peer_down(node_id peer) const {
   for (const auto& worker : decode) tell(worker, peer_down_atom_v, peer);
 }
 
-void local_actors::follow(const conductor_actor& now) const {
-  const auto handle = now ? caf::actor_cast<caf::actor>(now) : caf::actor{};
-  tell(gateway, follow_atom_v, handle);
-  if (now) tell(shard, follow_atom_v, handle);
+void local_actors::follow(const conductor_actor& now, std::uint64_t term) const {
+  tell(gateway, follow_atom_v, now ? caf::actor_cast<caf::actor>(now) : caf::actor{}, term);
 }
+
+void local_actors::announce_to(const conductor_actor& to) const {
+  tell(shard, follow_atom_v, caf::actor_cast<caf::actor>(to));
+}
+
+void local_actors::heard(const lead_claim& claim) const { tell(conductor, claim_atom_v, claim); }
 
 caf::result<node_report> local_actors::report(node_actor::base& asker, node_report begun) const {
   const auto all = std::make_shared<collection>();

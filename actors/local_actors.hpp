@@ -24,8 +24,12 @@ struct local_actors {
 
   void peer_up(const node_info& peer) const;
   void peer_down(node_id peer) const;
-  /// They follow this conductor from now on; empty: none.
-  void follow(const conductor_actor& now) const;
+  /// They ask this conductor from now on; empty: none. @param term  of the leader.
+  void follow(const conductor_actor& now, std::uint64_t term) const;
+  /// Blocks are announced to this conductor, too.
+  void announce_to(const conductor_actor& to) const;
+  /// This process obeys another conductor than its own.
+  void heard(const lead_claim& claim) const;
 
   /// Answers the message that `asker` handles with a report: the part that it has `begun`, and the status of
   /// each of them. An actor that does not answer in time is left out.

@@ -6,6 +6,7 @@
 
 #include "actors/device_reach.hpp"
 #include "actors/executor.hpp"
+#include "actors/introductions.hpp"
 #include "actors/metrics/report_metrics.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/log/log.hpp"
@@ -17,23 +18,12 @@ namespace {
 constexpr auto report_interval = std::chrono::milliseconds(200);
 constexpr auto peer_limit = std::chrono::seconds(5);
 
-/// An introduction that the core got from this actor, with the handles that the core does not know of.
-const node_info& with_handles(const introduction_ptr& known) { return static_cast<const node_info&>(*known); }
-
-std::vector<introduction> without_handles(const std::vector<node_info>& nodes) {
-  return {nodes.begin(), nodes.end()};
-}
-
-conductor_actor conductor_of(const introduction_ptr& node) {
-  return node ? caf::actor_cast<conductor_actor>(with_handles(node).conductor) : conductor_actor{};
-}
-
 }  // namespace
 
 node::node(caf::actor_config& config, context_ptr context, local_actors local,
-           const std::shared_ptr<node_info>& self_info, const std::optional<host_port>& join,
+           const std::shared_ptr<node_info>& self_info, conductor_seats seats, leadership_voter voter,
            dial_function dial, executor_actor dialler, directory_function directory)
-    : core_actor(config, self_info, local.conductor != nullptr, join),
+    : core_actor(config, self_info, std::move(seats), std::move(voter)),
       context_(std::move(context)),
       local_(std::move(local)),
       info_(self_info),
@@ -59,6 +49,11 @@ node_actor::behavior_type node::make_behavior() {
         tick();
       },
       [this](hello_atom, const node_info& peer) { return greeted(peer); },
+      [this](claim_atom, const lead_claim& claim) {
+        const auto vote = tell(&membership_core::claimed, claim);
+        if (vote.granted) local_.heard(claim);
+        return vote;
+      },
       [this](status_atom) {
         auto mine = core_.report();
         mine.device = stats_of(context_->device_blocks.get(), context_->reach.get());
@@ -72,7 +67,6 @@ node_actor::behavior_type node::make_behavior() {
 void node::on_exit() {
   core_.close();
   local_ = {};
-  conductor_ = nullptr;
   dialler_ = nullptr;
   dial_ = nullptr;
   directory_ = nullptr;
@@ -91,13 +85,17 @@ void node::report() {
           [this, asked = now()](const node_report& mine) {
             if (context_->meters) show(*context_->meters, mine, prefills_);
             tell(&membership_core::fenced, mine.moved.fenced, asked);
-            if (!conductor_) return;
-            request(conductor_, peer_limit, report_atom_v, mine)
-                .then(
-                    [this](const roster_msg& answer) {
-                      tell(&membership_core::stands, answer, without_handles(answer.others));
-                    },
-                    [](const caf::error&) {});
+            for (const auto& [at, version] : core_.conductors()) report_to(at, version, mine);
+          },
+          [](const caf::error&) {});
+}
+
+void node::report_to(const introduction_ptr& conductor, std::uint64_t version, node_report mine) {
+  mine.roster = version;
+  request(conductor_of(conductor), peer_limit, report_atom_v, std::move(mine))
+      .then(
+          [this, from = conductor->id](const roster_msg& answer) {
+            tell(&membership_core::stands, from, answer, without_handles(answer.others));
           },
           [](const caf::error&) {});
 }
@@ -137,10 +135,13 @@ void node::introduce(greeting_ticket greeting, const node_actor& peer) {
 void node::carry_out(const membership_action::join& order) {
   request(conductor_of(order.conductor), peer_limit, join_atom_v, *info_)
       .then(
-          [this](const std::vector<node_info>& others) {
-            tell(&membership_core::joined, without_handles(others));
+          [this, at = order.conductor](const std::vector<node_info>& others) {
+            local_.announce_to(conductor_of(at));
+            tell(&membership_core::joined, at->id, without_handles(others));
           },
-          [this](const caf::error& e) { tell(&membership_core::not_joined, from_caf(e)); });
+          [this, at = order.conductor->id](const caf::error& e) {
+            tell(&membership_core::not_joined, at, from_caf(e));
+          });
 }
 
 void node::carry_out(const membership_action::found& order) {
@@ -149,8 +150,7 @@ void node::carry_out(const membership_action::found& order) {
 }
 
 void node::carry_out(const membership_action::follow& order) {
-  conductor_ = conductor_of(order.conductor);
-  local_.follow(conductor_);
+  local_.follow(conductor_of(order.conductor), order.term);
 }
 
 void node::carry_out(const membership_action::meet& order) {

@@ -1,7 +1,6 @@
 #pragma once
 // The NODE stands for one process in the cluster: a mailbox around `membership_core`, which tells the actors
-// of the process of peers and the conductor of their load.
-//
+// of the process of peers and the conductors of their load.
 // Dialling blocks, so it is the work of an executor. The direct link matters: a handle that was learned
 // through a third node is routed through it and never reports the death of its process.
 
@@ -27,11 +26,12 @@ using directory_function = std::function<void(const std::string& host_and_port)>
 class node final : public core_actor<node, node_actor, membership_core> {
  public:
   /// @param self_info  everything about this process but the handles that only the actor system knows.
-  /// @param join       where the conductor's node answers; nothing if the conductor is here.
+  /// @param seats      where the conductors' nodes answer.
+  /// @param voter      obeys one of them.
   /// @param directory  is told each time that a conductor with a directory was found.
   node(caf::actor_config& config, context_ptr context, local_actors local,
-       const std::shared_ptr<node_info>& self_info, const std::optional<host_port>& join, dial_function dial,
-       executor_actor dialler, directory_function directory);
+       const std::shared_ptr<node_info>& self_info, conductor_seats seats, leadership_voter voter,
+       dial_function dial, executor_actor dialler, directory_function directory);
 
   const char* name() const override { return "mooncaf.node"; }
   behavior_type make_behavior() override;
@@ -46,8 +46,9 @@ class node final : public core_actor<node, node_actor, membership_core> {
   caf::result<node_info> greeted(const node_info& peer);
   /// This node's introduction, with its number for a meeting.
   node_info introduced(std::uint64_t meeting) const;
-  /// Tells the conductor, if there is one, and the metrics how things stand here.
+  /// Tells the conductors and the metrics how things stand here.
   void report();
+  void report_to(const introduction_ptr& conductor, std::uint64_t version, node_report mine);
 
   void carry_out(const membership_action::dial& order);
   void carry_out(const membership_action::found& order);
@@ -65,7 +66,6 @@ class node final : public core_actor<node, node_actor, membership_core> {
   executor_actor dialler_;
   directory_function directory_;
   std::vector<worker_id> prefills_;                         ///< the workers of this node that prefill
-  conductor_actor conductor_;                               ///< that is followed
   std::unordered_map<caf::actor_addr, node_id> connected_;  ///< peers whose links are watched
 };
 

@@ -152,9 +152,13 @@ result<void> process::join() {
   const auto dial = [this](const std::string& host, std::uint16_t port) {
     return link_->dial<node_actor>(host, port);
   };
-  const auto root =
-      spawn_vital<node>("node", context_, local_, std::make_shared<node_info>(info_), c.join, dial,
-                        new_executor(), [this](const std::string& at) { directory_found(at); });
+  const auto place = conductor_place(c);
+  if (place) info_.seat = *place + 1;
+  // Its predecessor at this place may have promised somebody not to obey anybody else.
+  leadership_voter voter{c.leader_timeout, place ? clock_type::now() + c.leader_timeout : time_point{}};
+  const auto root = spawn_vital<node>("node", context_, local_, std::make_shared<node_info>(info_),
+                                      conductor_seats{c.join, place}, std::move(voter), dial, new_executor(),
+                                      [this](const std::string& at) { directory_found(at); });
   info_.node = caf::actor_cast<caf::actor>(root);
   roots_.push_back(info_.node);
   const auto published = link_->publish(root, c.listen.host, c.listen.port);
@@ -215,7 +219,7 @@ void process::introduce() {
   context_->id = node_id{(std::uint64_t{random()} << 32 | random()) | 1};
   context_->name = c.name.empty() ? "node-" + std::to_string(::getpid()) : c.name;
   // Several processes of one host share the default: processes that join take any free port.
-  if (c.join && c.listen == default_options().cluster.listen) c.listen.port = 0;
+  if (!c.join.empty() && !c.conductor && c.listen == default_options().cluster.listen) c.listen.port = 0;
   configure_log(opts().metrics.log_level, opts().metrics.log_format == log_format_choice::json,
                 context_->name);
   auto& served = context_->opts.model.served_model_name;
@@ -272,6 +276,9 @@ result<void> process::spawn_conductor() {
   // The conductor's memory of a modelled cluster's demand fades as fast as all else there.
   setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
+  const auto& c = opts().cluster;
+  const auto conductors = static_cast<std::uint32_t>(std::max<std::size_t>(c.join.size(), 1));
+  setup.lead = leadership_core{context_->id, conductor_place(c).value_or(0), conductors, c.leader_timeout};
   setup.fingerprint = cluster_identity(*context_);
   setup.model = model_text();
   setup.layout = layout_text();

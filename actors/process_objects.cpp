@@ -77,7 +77,7 @@ void process::directory_found(const std::string& text) {
   auto at = config::parse_endpoint(text);
   if (!at || at->port == 0) return log_warn("store", {{"problem", "no directory can be at " + text}});
   // A directory that listens on all addresses is reached as its conductor was.
-  if (at->host == "0.0.0.0" || at->host == "::") at->host = opts().cluster.join->host;
+  if (at->host == "0.0.0.0" || at->host == "::") at->host = opts().cluster.join.front().host;
   objects_->directory_at(*at);
 }
 

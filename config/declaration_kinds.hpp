@@ -1,6 +1,7 @@
 #pragma once
 // The kinds of option that declarations.cpp builds its table from. Each ties text, range and place together.
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <string>
@@ -236,6 +237,33 @@ declaration optional_endpoint(naming n, const std::string& section,
     return std::nullopt;
   };
   d.show = [=](const options& o) { return at.in(o) ? to_string(*at.in(o)) : std::string{}; };
+  return d;
+}
+
+/// Endpoints that others have to find, one or more, or none.
+template <class Section>
+declaration endpoint_list(naming n, const std::string& section, place<Section, std::vector<host_port>> at) {
+  declaration d =
+      make_declaration(std::move(n), section, "HOST:PORT,…",
+                       "HOST:PORT, or several with commas, port 1 to 65535; or empty", toml_type::string);
+  d.set = [=](options& o, std::string_view given) -> std::optional<std::string> {
+    std::vector<host_port> all;
+    while (!given.empty()) {
+      const auto one = given.substr(0, given.find(','));
+      const auto value = parse_endpoint(one);
+      if (!value || value->port == 0) return quoted(one) + " is not an endpoint, such as 10.0.0.1:7400";
+      if (std::ranges::find(all, *value) != all.end()) return quoted(one) + " is there twice";
+      all.push_back(*value);
+      given.remove_prefix(std::min(one.size() + 1, given.size()));
+    }
+    at.in(o) = std::move(all);
+    return std::nullopt;
+  };
+  d.show = [=](const options& o) {
+    std::string out;
+    for (const auto& one : at.in(o)) out += (out.empty() ? "" : ",") + to_string(one);
+    return out;
+  };
   return d;
 }
 

@@ -88,8 +88,17 @@ void add_cluster(table& t) {
   const auto c = &options::cluster;
   const std::string s = "cluster";
   t.push_back(role_option());
-  t.push_back(optional_endpoint({"join", "join", "The conductor to join; empty: this process starts its own"},
-                                s, at(c, &cluster_options::join), 1));
+  t.push_back(
+      endpoint_list({"join", "join",
+                     "The conductor to join; empty: this process starts its own. Several with commas, "
+                     "the same for all processes, conductors too: the first leads, and when it is gone "
+                     "the next that most processes reach takes over"},
+                    s, at(c, &cluster_options::join)));
+  t.push_back(
+      time({"leader-timeout", "leader_timeout",
+            "With several conductors: silence of the one that leads after which another takes over; the "
+            "same for all processes"},
+           s, at(c, &cluster_options::leader_timeout), 100ms, 60s));
   t.push_back(
       endpoint({"listen", "listen",
                 "Where control connections are accepted; without the conductor's role and unless given, the "

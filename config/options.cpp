@@ -240,6 +240,15 @@ std::optional<host_port> directory_listen(const options& o) {
   return host_port{o.cluster.listen.host, defaults::store::port};
 }
 
+std::optional<std::uint32_t> conductor_place(const cluster_options& c) {
+  if (!c.conductor) return std::nullopt;
+  if (c.join.empty()) return 0;
+  const host_port own{c.advertise.empty() ? c.listen.host : c.advertise, c.listen.port};
+  const auto at = std::ranges::find(c.join, own);
+  if (at == c.join.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(at - c.join.begin());
+}
+
 result<void> check_location(const store_options& o) {
   if (is_location(o.location)) return {};
   return fail(ec::invalid_argument,
@@ -314,9 +323,13 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "
                 "dummy:NAME");
-  if (!c.conductor && !c.join)
+  if (!c.conductor && c.join.empty())
     return fail(ec::invalid_argument,
                 "join: needed without the role conductor; give --join HOST:PORT of the conductor");
+  if (c.conductor && !c.join.empty() && !conductor_place(c))
+    return fail(ec::invalid_argument,
+                "join: a process with a conductor names all conductors, and its own address (advertise, else "
+                "listen) is not among them");
   if (!serves_model(o) && !c.conductor && o.store.dram_bytes == 0)
     return fail(ec::invalid_argument,
                 "store-dram: without a model a cache holds objects alone, and mounts none as it is; give "
@@ -335,15 +348,16 @@ result<void> check_serving(const options& o) {
   if (const auto fit = check_watermarks(o.store); !fit) return fit;
   if (const auto fit = check_location(o.store); !fit) return fit;
   const auto directory = directory_listen(o);
-  const bool alone =
-      config::is_loopback(c.listen.host) && (!directory || config::is_loopback(directory->host)) &&
-      config::is_loopback(o.transport.data_listen.host) && (!c.join || config::is_loopback(c.join->host));
+  const bool alone = config::is_loopback(c.listen.host) &&
+                     (!directory || config::is_loopback(directory->host)) &&
+                     config::is_loopback(o.transport.data_listen.host) &&
+                     std::ranges::all_of(c.join, [](const auto& at) { return config::is_loopback(at.host); });
   if (!alone && c.cluster_secret_file.empty())
     return fail(
         ec::invalid_argument,
         "cluster-secret-file: needed once listen, data-listen, store-listen or join is not a loopback "
         "address; all processes of the cluster share the file's secret");
-  if (c.join && !o.transport.tcp && !o.transport.shm && !o.rdma.enabled)
+  if (!c.join.empty() && !o.transport.tcp && !o.transport.shm && !o.rdma.enabled)
     return fail(ec::invalid_argument,
                 "tcp, shm and rdma are all off, so no KV could reach another process; leave one on");
   return {};

@@ -40,12 +40,13 @@ struct cluster_options {
   bool decode = true;
   bool cache = true;
   bool gateway = true;
-  std::optional<host_port> join;    ///< the conductor to join; unset: this process has or starts it
+  std::vector<host_port> join;      ///< all conductors, oldest first; empty: this process has the only one
   host_port listen;                 ///< control connections
   std::string advertise;            ///< host name or address that others reach us by; empty: that of `listen`
   std::string cluster_secret_file;  ///< empty: that of the user, made at first start
   std::string name;                 ///< for logs, metrics and /cluster; empty: made from host and process id
   serving_mode mode = serving_mode::disaggregated;
+  std::chrono::nanoseconds leader_timeout{};  ///< of silence, then another conductor takes over
   std::chrono::nanoseconds
       drain_timeout{};  ///< for what runs, once the process was told to stop; 0: it is ended
 };
@@ -253,6 +254,9 @@ result<parsed_options> parse_options(std::span<const std::string> args, std::str
 
 /// Whether there is a model. Without one a process takes part in a cluster for the object store alone.
 bool serves_model(const options& values);
+/// Place of this process's conductor in the list of all, from 0; nothing if it has none, or is not in the list.
+std::optional<std::uint32_t> conductor_place(const cluster_options& values);
+
 /// Where this process's directory of objects listens, if it carries one: a conductor does where it is told
 /// to, and without a model, as it would have nothing else to do, beside its control port.
 std::optional<host_port> directory_listen(const options& values);

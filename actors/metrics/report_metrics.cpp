@@ -50,6 +50,8 @@ void show_shard(metrics& meters, const shard_status& s) {
 
 void show(metrics& meters, const node_report& report, std::span<const worker_id> prefills) {
   show_requests(meters, report.workers, prefills);
+  meters.set(series::leader_term, static_cast<double>(report.term));
+  meters.set(series::leads, report.leads ? 1 : 0);
   if (report.has_shard) show_shard(meters, report.shard);
   if (const auto& device = report.device; device.blocks > 0) {
     meters.set(series::device_kv_blocks, static_cast<double>(device.blocks - device.blocks_used), {"free"});

@@ -142,6 +142,9 @@ result<std::string> cluster_json(const cluster_status& cluster) {
   out["index"] = with_fields({}, cluster.index);
   out["counters"] = with_fields({}, cluster.counters);
   out["queue"] = with_fields({}, cluster.queue);
+  const auto& lead = cluster.lead;
+  out["leader"] = {{"node", lead.leader}, {"term", lead.term},     {"standbys", lead.standbys},
+                   {"votes", lead.votes}, {"voters", lead.voters}, {"problem", lead.problem}};
   for (const auto* list : {"instances", "shards", "devices", "paths", "rails", "nodes"})
     out[list] = json::array();
   for (const auto& m : cluster.members) add_member(out, m, names);
@@ -158,6 +161,7 @@ result<std::string> cluster_json(const cluster_status& cluster) {
 }
 
 result<std::string> health_of(const cluster_status& cluster) {
+  if (!cluster.lead.problem.empty()) return fail(ec::unavailable, cluster.lead.problem);
   bool prefill = false, decode = false;
   for (const auto& m : cluster.members) {
     for (const auto& w : m.latest.workers) {

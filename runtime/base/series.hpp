@@ -37,6 +37,8 @@ enum class series : std::uint8_t {
   rail,
   rail_up,
   rail_latency,
+  leader_term,
+  leads,
 };
 
 enum class series_kind : std::uint8_t { counter, gauge, histogram };
@@ -106,6 +108,10 @@ inline constexpr std::array series_table{
     series_info{series::rail_up, series_kind::gauge, "mooncaf_rdma_rail_up", "1: the port is active.", {"rail"}},
     series_info{series::rail_latency, series_kind::gauge, "mooncaf_rdma_rail_latency_seconds",
                 "Mean time of a slice, posted to completed.", {"rail"}},
+    series_info{series::leader_term, series_kind::gauge, "mooncaf_leader_term",
+                "Term of the conductor that this process obeys; 0 where there is one alone."},
+    series_info{series::leads, series_kind::gauge, "mooncaf_leads",
+                "1: this process's conductor places requests; 0: it stands by, or there is none here."},
 };
 // clang-format on
 

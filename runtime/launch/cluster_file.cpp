@@ -73,8 +73,7 @@ class reader {
       conductors += h.count("conductor");
       gateways += h.count("gateway");
     }
-    if (conductors != 1)
-      return bad("conductor = 1 is needed on one host, and is on " + std::to_string(conductors));
+    if (conductors == 0) return bad("conductor = 1 is needed on one host at least");
     const bool computes = std::ranges::any_of(spec.hosts, [](const host_entry& h) {
       return h.count("prefill") + h.count("decode") + h.count("coupled") > 0;
     });

@@ -69,9 +69,9 @@ std::string nth_of_list(const std::string& list, std::uint32_t n) {
 /// One host's processes.
 class host_planner {
  public:
-  host_planner(const cluster_spec& spec, const host_entry& entry, const std::string& conductor,
+  host_planner(const cluster_spec& spec, const host_entry& entry, const std::string& conductors,
                const std::string& folder)
-      : spec_(spec), conductor_(conductor), folder_(folder) {
+      : spec_(spec), conductors_(conductors), folder_(folder) {
     out.entry = entry;
   }
 
@@ -99,8 +99,9 @@ class host_planner {
     o.put("cluster", "secret_file", "secret");
     const auto own = p.key == "conductor" ? spec_.port : std::uint16_t{0};
     o.put("cluster", "listen", to_string(host_port{address, own}));
+    if (p.key != "conductor" || conductors_.find(',') != std::string::npos)
+      o.put("cluster", "join", conductors_);
     if (p.key != "conductor") {
-      o.put("cluster", "join", conductor_);
       // The port of the file is the conductor's; processes beside it take any.
       if (auto* at = o.find("metrics", "listen"))
         *at = to_string(host_port{config::parse_endpoint(*at)->host, 0});
@@ -172,7 +173,7 @@ class host_planner {
   }
 
   const cluster_spec& spec_;
-  const std::string& conductor_;
+  const std::string& conductors_;
   const std::string& folder_;
   std::uint32_t computing_ = 0;
 };
@@ -182,11 +183,13 @@ class host_planner {
 result<launch_plan> plan_launch(const cluster_spec& spec, const std::string& name,
                                 const std::string& folder) {
   launch_plan plan{spec.name.empty() ? name : spec.name, {}};
-  const auto leader =
-      std::ranges::find_if(spec.hosts, [](const host_entry& h) { return h.count("conductor") > 0; });
-  const auto conductor = to_string(host_port{leader->address, spec.port});
+  std::string conductors;
+  for (const auto& h : spec.hosts) {
+    if (h.count("conductor") == 0) continue;
+    conductors += (conductors.empty() ? "" : ",") + to_string(host_port{h.address, spec.port});
+  }
   for (const auto& entry : spec.hosts) {
-    host_planner host{spec, entry, conductor, folder};
+    host_planner host{spec, entry, conductors, folder};
     if (auto ok = host.plan(); !ok) return fail(ok.error());
     if (!host.out.nodes.empty()) plan.hosts.push_back(std::move(host.out));
   }

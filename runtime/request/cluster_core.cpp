@@ -9,6 +9,8 @@ namespace mooncaf {
 
 namespace {
 
+using namespace std::chrono_literals;
+
 /// A block that lies in a device alone is as near as memory: the device uses it there, and the node brings it
 /// to memory for a node that fetches it.
 storage_tier served_from(storage_tier tier) {
@@ -28,17 +30,21 @@ member_status introduction_of(const member_card& node) {
 }  // namespace
 
 cluster_core::cluster_core(const conductor_options& core, admission_queue_options queue,
-                           journal::sink journal)
+                           journal::sink journal, leadership_core lead)
     : scheduler_(journal_, core),
       queue_(journal_, scheduler_, queue),
       questions_(scheduler_, queue_,
-                 [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }) {
+                 [this](const schedule_job& job, const placement_msg& where) { board_.placed(job, where); }),
+      lead_(std::move(lead)) {
   if (journal) journal_.begin(scheduler_.options(), queue, std::move(journal));
 }
 
 std::vector<conductor_action> cluster_core::take_actions() {
-  for (auto& [asked, where] : questions_.take_answers())
+  for (auto& [asked, where] : questions_.take_answers()) {
+    where.term = lead_.term();
     actions_.emplace_back(answer_question{asked, std::move(where)});
+  }
+  for (auto& [to, claim] : lead_.take_claims()) actions_.emplace_back(claim_lead{to, std::move(claim)});
   return std::exchange(actions_, {});
 }
 
@@ -50,6 +56,7 @@ result<void> cluster_core::join(const member_card& node, time_point now) {
   for (const auto& worker : node.workers) scheduler_.add_instance(worker);
   members_.emplace(node.id, member{node, {}});
   board_.joined(introduction_of(node), now);
+  lead_.joined(node.id, node.seat == 0 ? std::nullopt : std::optional{node.seat - 1});
   if (node.is_pool()) {
     // Blocks that other members hold already are offered to it, too: the members' snapshots name them.
     for (const auto& [id, m] : members_) {
@@ -69,11 +76,12 @@ void cluster_core::leave(node_id node, time_point now) {
 void cluster_core::forget(node_id node, time_point now) {
   if (!members_.erase(node)) return;
   board_.left(node);
+  lead_.left(node);
   actions_.emplace_back(member_left{node});
   ++roster_;
   // Placing them now would charge what nobody gives back.
   questions_.forget_gateway(node);
-  questions_.advance(now);
+  advance(now);
 }
 
 standing cluster_core::report(const node_report& message, time_point now) {
@@ -93,7 +101,7 @@ standing cluster_core::report(const node_report& message, time_point now) {
   }
   if (message.draining && !std::exchange(m.draining, true)) drain(message.node);
   learn_prices(message);
-  questions_.advance(now);
+  advance(now);
   return {true, roster_, message.roster != roster_, m.draining, m.draining && last_of_a_role(m)};
 }
 
@@ -136,7 +144,17 @@ void cluster_core::learn_prices(const node_report& message) {
 // ---- requests ----
 
 void cluster_core::ask(const schedule_job& job, schedule_core::ticket asked, time_point now) {
-  questions_.ask(job, asked, now);
+  turn(now);
+  if (lead_.leads(now)) return questions_.ask(job, asked, now);
+  placement_msg none;
+  none.id = job.id;
+  none.rejection = {ec::unavailable, lead_.why_not(now)};
+  none.term = lead_.term();
+  actions_.emplace_back(answer_question{asked, std::move(none)});
+}
+
+void cluster_core::advance(time_point now) {
+  if (lead_.leads(now)) questions_.advance(now);
 }
 
 void cluster_core::event(const request_event& e, time_point now) {
@@ -149,7 +167,7 @@ void cluster_core::event(const request_event& e, time_point now) {
   } else if (e.stage != request_stage::prefill_started) {
     over(e, now);
   }
-  questions_.advance(now);
+  advance(now);
 }
 
 void cluster_core::over(const request_event& e, time_point now) {
@@ -205,7 +223,7 @@ void cluster_core::blocks(const block_event_batch& batch) {
       scheduler_.block_held(batch.node, e.name.key, served_from(e.tier));
     }
   }
-  if (!m.card.is_pool()) offer(batch);
+  if (!m.card.is_pool() && placing_) offer(batch);
 }
 
 void cluster_core::offer(const block_event_batch& batch) {
@@ -255,9 +273,56 @@ void cluster_core::tick(time_point now) {
   const auto expired = scheduler_.expire(now);
   for (const auto id : expired.nodes) forget(id, now);
   for (const auto id : expired.requests) actions_.emplace_back(charge_expired{id});
-  copy_hot_blocks(now);
-  questions_.tick(now);
+  turn(now);
+  if (placing_) {
+    copy_hot_blocks(now);
+    questions_.tick(now);
+  }
   journal_.flush();
+}
+
+// ---- other conductors ----
+
+duration cluster_core::lead_interval() const { return lead_.alone() ? 24h : lead_.interval(); }
+
+void cluster_core::lead_tick(time_point now) {
+  lead_.tick(now);
+  turn(now);
+}
+
+void cluster_core::heard(const lead_claim& claim, time_point now) {
+  lead_.heard(claim, now);
+  turn(now);
+}
+
+void cluster_core::answered(node_id from, const lead_claim& claim, time_point sent, const lead_vote& vote,
+                            time_point now) {
+  lead_.answered(from, claim, sent, vote, now);
+  turn(now);
+}
+
+/// What an earlier leader charged is over or known from reports: gateways tell the leader alone of ends.
+void cluster_core::turn(time_point now) {
+  const bool leads = lead_.leads(now);
+  if (leads == placing_ && (!leads || lead_.term() == placed_term_)) return;
+  placing_ = leads;
+  if (!leads) questions_.forget_all();
+  if (leads && std::exchange(placed_term_, lead_.term()) != lead_.term()) {
+    for (const auto id : scheduler_.cluster().charged_before(time_point::max()))
+      scheduler_.cancelled(id, now);
+  }
+  if (!lead_.alone()) actions_.emplace_back(lead_turned{lead_.term(), leads ? "leads" : lead_.why_not(now)});
+}
+
+lead_status cluster_core::lead_of(time_point now) const {
+  const auto how = lead_.standing(now);
+  lead_status out{how.term, {}, {}, how.votes, how.voters, lead_.why_not(now)};
+  for (const auto& [id, m] : members_) {
+    if (m.card.seat == 0) continue;
+    if (id == how.leader) out.leader = m.card.name;
+    else out.standbys.push_back(m.card.name);
+  }
+  return out;
 }
 
 cluster_status cluster_core::status(time_point now) const {
@@ -275,6 +340,7 @@ cluster_status cluster_core::status(time_point now) const {
   out.counters.hot_copies = counts.hot_copies;
   out.counters.charged_requests = scheduler_.charged_requests();
   out.queue = {queue_.size(), queue_.options().max_queued};
+  out.lead = lead_of(now);
   out.members = board_.members(now);
   for (auto& m : out.members) {
     if (const auto index = scheduler_.cluster().index_of(m.id))

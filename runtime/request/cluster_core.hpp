@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/request/cluster_board.hpp"
+#include "runtime/request/leadership_core.hpp"
 #include "runtime/request/schedule_core.hpp"
 #include "runtime/sched/event_stream.hpp"
 #include "runtime/sched/journal/recorded_core.hpp"
@@ -28,6 +29,7 @@ struct member_card {
   std::vector<instance_desc> workers;
   bool has_shard = false;
   bool keeps_copies = false;  ///< it has a pool keeper
+  std::uint32_t seat = 0;     ///< as in its introduction
   // For people:
   std::string name{};
   std::string roles{};
@@ -56,13 +58,25 @@ struct member_left {
 struct charge_expired {
   request_id charge;
 };
-using conductor_action =
-    std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired>;
+/// Tell a member whom to obey, and `answered` what it says; log that this conductor places requests from now
+/// on, or does not any more, and why.
+struct claim_lead {
+  node_id member;
+  lead_claim claim;
+};
+struct lead_turned {
+  std::uint64_t term = 0;
+  std::string stands;  ///< how
+};
+using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired,
+                                      claim_lead, lead_turned>;
 
 /// @thread  Owned by the conductor; not synchronised.
 class cluster_core {
  public:
-  cluster_core(const conductor_options& core, admission_queue_options queue, journal::sink journal = {});
+  /// @param lead  whether this conductor is the one that places requests; unless given there is no other.
+  cluster_core(const conductor_options& core, admission_queue_options queue, journal::sink journal = {},
+               leadership_core lead = {{}, 0, 1, {}});
 
   /// The actions that the calls so far led to; each is given once.
   std::vector<conductor_action> take_actions();
@@ -81,6 +95,15 @@ class cluster_core {
 
   // ---- blocks ----
   void blocks(const block_event_batch& batch);
+
+  // ---- other conductors ----
+  /// To be called every `lead_interval`, which is a day where there are none.
+  void lead_tick(time_point now);
+  duration lead_interval() const;
+  /// As `leadership_core` has them.
+  void heard(const lead_claim& claim, time_point now);
+  void answered(node_id from, const lead_claim& claim, time_point sent, const lead_vote& vote,
+                time_point now);
 
   /// To be called twice a second: silent members, questions that wait, hot blocks, the journal.
   void tick(time_point now);
@@ -115,12 +138,20 @@ class cluster_core {
   /// Tells the pool which of these blocks to copy.
   void offer(const block_event_batch& batch);
   void copy_hot_blocks(time_point now);
+  /// Something may have made room.
+  void advance(time_point now);
+  /// This conductor may have become the leader, or be it no more.
+  void turn(time_point now);
+  lead_status lead_of(time_point now) const;
 
   journal::recorder journal_;
   recorded_core scheduler_;
   recorded_queue queue_;
   schedule_core questions_;
   std::unordered_map<node_id, member> members_;
+  leadership_core lead_;
+  bool placing_ = false;  ///< it led when it last changed; and the term in which it placed last
+  std::uint64_t placed_term_ = 0;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave
   cluster_board board_;
   request_counts totals_;   ///< ends that gateways reported; the scheduler and the queue count the others

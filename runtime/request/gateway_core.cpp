@@ -137,9 +137,27 @@ void gateway_core::schedule(const live_ptr& request, time_point now) {
   actions_.emplace_back(std::move(job));
 }
 
+void gateway_core::set_conductor(bool present, std::uint64_t term, time_point now) {
+  conductor_ = present;
+  term_ = term;
+  if (!present) return;
+  std::vector<live_ptr> placeless;
+  for (const auto& [id, request] : requests_) {
+    if (!request->placed) placeless.push_back(request);
+  }
+  for (const auto& request : placeless) {
+    // What the one before still answers is of another attempt.
+    request->id.attempt += std::exchange(request->scheduling, false);
+    schedule(request, now);
+  }
+}
+
 void gateway_core::answered(const attempt_id& id, const placement_msg& where, time_point now) {
   const auto request = find(id);
   if (!request || !request->scheduling) return;  // `forget` has given it back
+  const bool placed = where.rejection.code == ec::none && !where.queued;
+  if (placed && where.term < term_)
+    return unanswered(id, error{ec::unavailable, "a conductor placed it that leads no more"}, now);
   request->scheduling = false;
   dispatch(request, where, now);
 }

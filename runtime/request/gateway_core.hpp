@@ -102,7 +102,9 @@ class gateway_core {
   void close();
 
   // ---- the conductor ----
-  void set_conductor(bool present) noexcept { conductor_ = present; }
+  /// Another conductor is to be asked, or none can be, or the same under another term: what waits for a place
+  /// is asked for again. @param term  placements of a lower one are void.
+  void set_conductor(bool present, std::uint64_t term, time_point now);
   void answered(const attempt_id& id, const placement_msg& where, time_point now);
   /// It refused to answer, or did not in time. A late answer is dropped.
   void unanswered(const attempt_id& id, const error& why, time_point now);
@@ -199,6 +201,7 @@ class gateway_core {
   gateway_limits limits_;
   gateway_observer& observer_;
   bool conductor_ = false;
+  std::uint64_t term_ = 0;
   bool had_workers_ = false;               ///< some worker could be reached once
   std::unordered_set<worker_id> workers_;  ///< of all peers and this node
   std::unordered_map<node_id, std::vector<worker_id>> workers_of_;

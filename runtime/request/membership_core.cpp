@@ -1,5 +1,6 @@
 #include "runtime/request/membership_core.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace mooncaf {
@@ -11,45 +12,83 @@ constexpr auto longest_join_wait = std::chrono::seconds(2);
 
 }  // namespace
 
-membership_core::membership_core(introduction_ptr self, bool conducts, std::optional<host_port> conductor)
+membership_core::membership_core(introduction_ptr self, conductor_seats seats, leadership_voter voter)
     : self_(std::move(self)),
-      conducts_(conducts),
-      conductor_at_(std::move(conductor)),
-      join_wait_(first_join_wait, longest_join_wait, self_->id.value),
-      roster_(self_->id, self_->id.value) {}
+      here_(seats.here),
+      voter_(std::move(voter)),
+      roster_(self_->id, self_->id.value) {
+  if (here_ && seats.at.empty()) seats.at.emplace_back();
+  for (auto& where : seats.at) {
+    post p{std::move(where),
+           {},
+           {},
+           {},
+           false,
+           {first_join_wait, longest_join_wait, self_->id.value},
+           {},
+           {},
+           0,
+           {}};
+    posts_.push_back(std::move(p));
+  }
+}
 
 void membership_core::tick(time_point now) {
-  look_for_conductor(now);
+  look_for_conductors(now);
   call_members(now);
 }
 
-// ---- the conductor ----
+// ---- conductors ----
 
-void membership_core::look_for_conductor(time_point now) {
-  if (conductor_ || joining_ || now < join_at_) return;
-  if (conducts_) return join(self_);
-  if (!conductor_at_) return;
-  joining_ = true;
-  greet(*conductor_at_, {conductor_node_, "join " + to_string(*conductor_at_), true});
+bool membership_core::looks_for(std::size_t place) const { return !here_ || place < *here_; }
+
+void membership_core::look_for_conductors(time_point now) {
+  for (std::size_t i = 0; i < posts_.size(); ++i) {
+    auto& p = posts_[i];
+    if (p.member || p.joining || now < p.join_at) continue;
+    if (here_ == i) {
+      join(p, self_);
+    } else if (looks_for(i)) {
+      p.joining = true;
+      greet(p.where, {p.node, "join " + to_string(p.where), i});
+    }
+  }
 }
 
-void membership_core::join(const introduction_ptr& conductor) {
-  joining_ = true;
-  asked_ = conductor;
+membership_core::post* membership_core::post_of(node_id conductor) {
+  const auto at = std::ranges::find_if(posts_, [&](const post& p) {
+    return (p.asked && p.asked->id == conductor) || (p.member && p.member->id == conductor);
+  });
+  return at == posts_.end() ? nullptr : &*at;
+}
+
+void membership_core::join(post& at, const introduction_ptr& conductor) {
+  at.joining = true;
+  at.asked = conductor;
   actions_.emplace_back(membership_action::join{conductor});
 }
 
-void membership_core::joined(const std::vector<introduction>& others, time_point now) {
-  joining_ = false;
-  join_wait_.reset();
+void membership_core::joined(node_id conductor, const std::vector<introduction>& others, time_point now) {
+  auto* at = post_of(conductor);
+  if (at == nullptr || !at->asked) return;
+  const bool first = std::ranges::none_of(posts_, [&](const post& p) { return &p != at && p.member; });
+  at->joining = false;
+  at->wait.reset();
   complaints_.clear();
-  version_ = 0;
-  follow(std::exchange(asked_, {}));
-  learn(others, true, now);
+  at->version = 0;
+  at->how = {};
+  if (followed_ == at->member) followed_ = {};
+  at->member = std::exchange(at->asked, {});
+  at->others = others;
+  follow();
+  learn(first, now);
 }
 
-void membership_core::not_joined(const error& why, time_point now) {
-  if (!gives_up(why)) look_again(why, now);
+void membership_core::not_joined(node_id conductor, const error& why, time_point now) {
+  auto* at = post_of(conductor);
+  if (gives_up(why) || at == nullptr) return;
+  at->asked = {};
+  look_again(*at, why, now);
 }
 
 bool membership_core::gives_up(const error& why) {
@@ -59,27 +98,58 @@ bool membership_core::gives_up(const error& why) {
   return true;
 }
 
-void membership_core::look_again(const error& why, time_point now) {
-  joining_ = false;
-  join_at_ = now + join_wait_.next();
-  complain(conductor_at_ ? "join " + to_string(*conductor_at_) : "join", why);
+void membership_core::look_again(post& at, const error& why, time_point now) {
+  at.joining = false;
+  at.join_at = now + at.wait.next();
+  complain(at.where.host.empty() ? "join" : "join " + to_string(at.where), why);
 }
 
-void membership_core::follow(const introduction_ptr& conductor) {
-  conductor_ = conductor;
-  standing_ = {};
-  actions_.emplace_back(membership_action::follow{conductor});
+void membership_core::follow() {
+  introduction_ptr best;
+  for (const auto& p : posts_) {
+    if (p.member && p.member->id == voter_.leader()) best = p.member;
+  }
+  for (const auto& p : posts_) {
+    if (!best && p.member && p.member == followed_) best = p.member;
+  }
+  for (const auto& p : posts_) {
+    if (!best && p.member) best = p.member;
+  }
+  if (best == followed_ && voter_.term() == followed_term_) return;
+  followed_ = best;
+  followed_term_ = voter_.term();
+  actions_.emplace_back(membership_action::follow{best, followed_term_});
 }
 
-void membership_core::stands(const standing& how, const std::vector<introduction>& others, time_point now) {
+lead_vote membership_core::claimed(const lead_claim& claim, time_point now) {
+  const auto vote = voter_.claimed(claim, now);
+  // Who only asks may not get through: until somebody does, the one before is asked.
+  if (vote.granted && claim.leads) follow();
+  return vote;
+}
+
+void membership_core::stands(node_id conductor, const standing& how, const std::vector<introduction>& others,
+                             time_point now) {
+  auto* at = post_of(conductor);
+  if (at == nullptr || !at->member) return;
   if (!how.member) {
     // The conductor dropped this node for a silence that is over.
-    if (conductor_ && !joining_) join(conductor_);
+    if (!at->joining) join(*at, at->member);
     return;
   }
-  version_ = how.version;
-  standing_ = how;
-  if (how.news) learn(others, false, now);
+  at->version = how.version;
+  at->how = how;
+  if (!how.news) return;
+  at->others = others;
+  learn(false, now);
+}
+
+std::vector<std::pair<introduction_ptr, std::uint64_t>> membership_core::conductors() const {
+  std::vector<std::pair<introduction_ptr, std::uint64_t>> out;
+  for (const auto& p : posts_) {
+    if (p.member) out.emplace_back(p.member, p.version);
+  }
+  return out;
 }
 
 void membership_core::drain() { draining_ = true; }
@@ -87,32 +157,42 @@ void membership_core::drain() { draining_ = true; }
 node_report membership_core::report() const {
   node_report out;
   out.node = self_->id;
-  out.roster = version_;
   out.unreachable = roster_.unreachable();
   out.draining = draining_;
-  out.announced = standing_.draining;
-  out.last = standing_.last;
+  out.term = voter_.term();
+  out.leads = posts_.size() == 1 ? here_.has_value() : voter_.leader() == self_->id;
+  for (const auto& p : posts_) {
+    if (!p.member || p.member != followed_) continue;
+    out.roster = p.version;
+    out.announced = p.how.draining;
+    out.last = p.how.last;
+  }
   return out;
 }
 
 // ---- the peers ----
 
-void membership_core::learn(const std::vector<introduction>& others, bool joined, time_point now) {
+void membership_core::learn(bool joined, time_point now) {
   std::vector<node_id> ids;
   members_.clear();
-  for (const auto& other : others) {
-    if (other.id == self_->id) continue;
-    ids.push_back(other.id);
-    members_.emplace(other.id, other);
+  for (const auto& p : posts_) {
+    for (const auto& other : p.others) {
+      if (!p.member || other.id == self_->id || !members_.emplace(other.id, other).second) continue;
+      ids.push_back(other.id);
+    }
   }
   roster_.set_members(ids, joined, now);
   call_members(now);
 }
 
+bool membership_core::calls(node_id member) const {
+  if (posts_.size() > 1) return !here_ && members_.at(member).seat == 0;
+  return posts_.empty() || posts_.front().member || posts_.front().node != member;
+}
+
 void membership_core::call_members(time_point now) {
   for (const auto id : roster_.due(now)) {
-    // While there is no conductor, its node is called by `look_for_conductor`.
-    if (id == conductor_node_ && !conductor_) {
+    if (!calls(id)) {
       roster_.missed(id, now);
       continue;
     }
@@ -139,7 +219,7 @@ std::uint64_t membership_core::reached(greeting_ticket ticket) {
 
 void membership_core::missed(greeting_ticket ticket, const error& why, time_point now) {
   const auto call = take(ticket);
-  if (call.to_join) return look_again(why, now);
+  if (call.to_join) return look_again(posts_[*call.to_join], why, now);
   roster_.missed(call.whom, now);
   complain(call.about, why);
 }
@@ -154,10 +234,11 @@ void membership_core::answered(greeting_ticket ticket, const introduction_ptr& p
   meet(peer, meeting, now);
   if (peer->id != self_->id) roster_.met(peer->id, call.meeting);
   if (!call.to_join) return;
-  if (!conducts) return look_again({ec::not_found, "no conductor runs there"}, now);
-  conductor_node_ = peer->id;
-  actions_.emplace_back(membership_action::found{peer});
-  join(peer);
+  auto& at = posts_[*call.to_join];
+  if (!conducts) return look_again(at, {ec::not_found, "no conductor runs there"}, now);
+  at.node = peer->id;
+  if (&at == &posts_.front()) actions_.emplace_back(membership_action::found{peer});
+  join(at, peer);
 }
 
 result<std::uint64_t> membership_core::greeted(const introduction_ptr& peer, std::uint64_t meeting,
@@ -171,7 +252,15 @@ result<std::uint64_t> membership_core::greeted(const introduction_ptr& peer, std
   // The peer may have meant a predecessor at this address: a new number tells it that what it had here is
   // gone.
   if (meet(peer, meeting, now)) roster_.begin_anew(peer->id);
+  meet_conductor(peer);
   return roster_.meeting_with(peer->id);
+}
+
+void membership_core::meet_conductor(const introduction_ptr& peer) {
+  if (!here_ || peer->seat <= *here_ + 1 || peer->seat > posts_.size()) return;
+  auto& at = posts_[peer->seat - 1];
+  at.node = peer->id;
+  if (!at.member && !at.joining) join(at, peer);
 }
 
 bool membership_core::meet(const introduction_ptr& peer, std::uint64_t meeting, time_point now) {
@@ -208,7 +297,11 @@ void membership_core::fenced(std::span<const node_id> peers, time_point asked, t
 void membership_core::part(node_id peer, const std::string& why) {
   auto known = peers_.extract(peer);
   actions_.emplace_back(membership_action::part{std::move(known.mapped().peer), why});
-  if (peer == conductor_node_) follow({});
+  for (auto& p : posts_) {
+    if (p.node != peer) continue;
+    p.member = {};
+    follow();
+  }
 }
 
 void membership_core::complain(const std::string& about, const error& why) {
@@ -222,7 +315,8 @@ void membership_core::close() {
   members_.clear();
   greetings_.clear();
   actions_.clear();
-  self_ = asked_ = conductor_ = nullptr;
+  posts_.clear();
+  self_ = followed_ = nullptr;
 }
 
 }  // namespace mooncaf

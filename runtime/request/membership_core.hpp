@@ -21,6 +21,7 @@
 #include "runtime/base/backoff.hpp"
 #include "runtime/base/host_port.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/request/leadership_core.hpp"
 #include "runtime/request/messages.hpp"
 #include "runtime/sched/peer_roster.hpp"
 
@@ -37,8 +38,8 @@ struct dial {
   greeting_ticket greeting = 0;
   host_port where;
 };
-/// The conductor of this node was found, which `join` follows: take from its introduction what is of use
-/// here.
+/// The first conductor of the list was found, at this node, and `join` follows: take from its introduction what
+/// is of use here.
 struct found {
   introduction_ptr conductor;
 };
@@ -46,9 +47,10 @@ struct found {
 struct join {
   introduction_ptr conductor;
 };
-/// Local actors follow the conductor of this node from now on; null: none.
+/// Local actors ask the conductor of this node from now on; null: none. @param term  of the leader.
 struct follow {
   introduction_ptr conductor;
+  std::uint64_t term = 0;
 };
 /// Watch the link to this peer, and tell local actors that it is up.
 struct meet {
@@ -76,13 +78,21 @@ using membership_actions =
                              membership_action::follow, membership_action::meet, membership_action::part,
                              membership_action::complain, membership_action::give_up>>;
 
+/// The conductors of a cluster, the same list at every node.
+struct conductor_seats {
+  std::vector<host_port> at;          ///< where they answer
+  std::optional<std::uint32_t> here;  ///< place of the one in this process
+};
+
+/// With several conductors a node is a member at each of them, and local actors ask the one that leads. Links
+/// with conductors are opened by the others, those between two conductors by the later of the list.
 /// @thread  Owned by the node; not synchronised.
 class membership_core {
  public:
-  /// @param self       its address may become known until the first `tick`, no later.
-  /// @param conducts   the conductor is here.
-  /// @param conductor  else: where it answers, or nothing if this node shall have none.
-  membership_core(introduction_ptr self, bool conducts, std::optional<host_port> conductor);
+  /// @param self   its address may become known until the first `tick`, no later.
+  /// @param seats  none: this node shall have no conductor.
+  /// @param voter  that obeys one of them.
+  membership_core(introduction_ptr self, conductor_seats seats, leadership_voter voter);
 
   /// The actions that the calls so far led to; each is given once.
   membership_actions take_actions() { return std::exchange(actions_, {}); }
@@ -103,11 +113,14 @@ class membership_core {
   /// A peer greets this node. @param meeting  the peer's number for it. @returns this node's number, to be
   /// told with its introduction. @error incompatible: the peer has another model.
   result<std::uint64_t> greeted(const introduction_ptr& peer, std::uint64_t meeting, time_point now);
-  /// @param others  the other members.
-  void joined(const std::vector<introduction>& others, time_point now);
-  void not_joined(const error& why, time_point now);
-  /// The conductor's answer to a report. @param others  as `how` has news.
-  void stands(const standing& how, const std::vector<introduction>& others, time_point now);
+  /// @param conductor  its node. @param others  the other members.
+  void joined(node_id conductor, const std::vector<introduction>& others, time_point now);
+  void not_joined(node_id conductor, const error& why, time_point now);
+  /// A conductor's answer to a report. @param others  as `how` has news.
+  void stands(node_id conductor, const standing& how, const std::vector<introduction>& others,
+              time_point now);
+  /// A conductor wants to be obeyed.
+  lead_vote claimed(const lead_claim& claim, time_point now);
   /// The link to a peer broke.
   void lost(node_id peer, const std::string& why, time_point now);
   /// Peers that the data plane had shut out when it was `asked` are greeted anew: only then do both sides
@@ -120,13 +133,28 @@ class membership_core {
 
   /// What a report of this node says of its membership; the rest is for others to fill in.
   node_report report() const;
+  /// Where this node is a member and reports to, with the version of the list of members that it has from there.
+  std::vector<std::pair<introduction_ptr, std::uint64_t>> conductors() const;
 
  private:
+  /// A conductor of the list.
+  struct post {
+    host_port where;
+    introduction_ptr asked;   ///< its node, while it is asked to let this node join; null: it is not
+    introduction_ptr member;  ///< its node, while this node is a member there; null: it is not
+    node_id node;             ///< where it was last
+    bool joining = false;     ///< it is looked for, or its answer is awaited
+    backoff wait;
+    time_point join_at{};
+    standing how;               ///< as it said last
+    std::uint64_t version = 0;  ///< of the list of members
+    std::vector<introduction> others;
+  };
   struct greeting {
-    node_id whom;       ///< who should answer; none: whoever does
-    std::string about;  ///< for complaints
-    bool to_join = false;
-    std::uint64_t meeting = 0;  ///< this node's number
+    node_id whom;                          ///< who should answer; none: whoever does
+    std::string about;                     ///< for complaints
+    std::optional<std::size_t> to_join{};  ///< the post
+    std::uint64_t meeting = 0;             ///< this node's number
   };
   struct acquaintance {
     introduction_ptr peer;
@@ -134,38 +162,41 @@ class membership_core {
     time_point since;
   };
 
-  void look_for_conductor(time_point now);
+  void look_for_conductors(time_point now);
+  /// Whether this node is the one to open a link with that conductor.
+  bool looks_for(std::size_t place) const;
+  /// Whether a member is called as its link is missing, and not by `look_for_conductors`.
+  bool calls(node_id member) const;
+  post* post_of(node_id conductor);
   void call_members(time_point now);
   void greet(const host_port& where, greeting whom);
   greeting take(greeting_ticket ticket);
-  void join(const introduction_ptr& conductor);
+  void join(post& at, const introduction_ptr& conductor);
   /// @returns whether `why` leaves nothing to wait for.
   bool gives_up(const error& why);
   /// The conductor is looked for anew, later.
-  void look_again(const error& why, time_point now);
-  void follow(const introduction_ptr& conductor);
+  void look_again(post& at, const error& why, time_point now);
+  /// Local actors are to ask the leader, or any conductor while none is known.
+  void follow();
   /// @param joined  this node has just joined them.
-  void learn(const std::vector<introduction>& others, bool joined, time_point now);
+  void learn(bool joined, time_point now);
+  /// A conductor opened the link: this node joins there.
+  void meet_conductor(const introduction_ptr& peer);
   /// @returns whether the peer was known here and had lost this node, so that local actors were told of both.
   bool meet(const introduction_ptr& peer, std::uint64_t meeting, time_point now);
   void part(node_id peer, const std::string& why);
   void complain(const std::string& about, const error& why);
 
   introduction_ptr self_;
-  bool conducts_;
-  std::optional<host_port> conductor_at_;
-  introduction_ptr asked_;      ///< the conductor that is asked to let this node join; null: none is
-  introduction_ptr conductor_;  ///< that local actors follow; null: none
-  node_id conductor_node_;      ///< where it was last
-  bool joining_ = false;        ///< looking for the conductor, or waiting for its answer
+  std::optional<std::uint32_t> here_;  ///< the post in this process
+  leadership_voter voter_;
+  std::vector<post> posts_;
+  introduction_ptr followed_;  ///< the conductor's node that local actors ask; null: none
+  std::uint64_t followed_term_ = 0;
   bool draining_ = false;
-  standing standing_;  ///< as the conductor that is followed said last
-  backoff join_wait_;
-  time_point join_at_{};
   peer_roster roster_;
-  std::uint64_t version_ = 0;                          ///< of the list of members that is known
-  std::unordered_map<node_id, introduction> members_;  ///< names and addresses, as the conductor gave them
-  std::unordered_map<node_id, acquaintance> peers_;    ///< connected
+  std::unordered_map<node_id, introduction> members_;        ///< names and addresses, as conductors gave them
+  std::unordered_map<node_id, acquaintance> peers_;          ///< connected
   std::unordered_map<greeting_ticket, greeting> greetings_;  ///< under way
   greeting_ticket next_greeting_ = 1;
   std::unordered_map<std::string, std::string> complaints_;  ///< the latest, by subject

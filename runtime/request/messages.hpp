@@ -102,6 +102,7 @@ struct placement_msg {
   std::int64_t predicted_ttft_ns = 0;
   std::int64_t predicted_tbt_ns = 0;
   bool check_at_decode = false;  ///< the decode worker refuses it if it would miss its TBT SLO by then
+  std::uint64_t term = 0;        ///< of the conductor that answers (leadership_core.hpp)
 };
 
 enum class request_stage : std::uint8_t {
@@ -154,6 +155,7 @@ struct introduction {
   std::string model;
   std::string layout;
   std::vector<std::byte> data_plane;  ///< transport's peer_address and regions, encoded
+  std::uint32_t seat = 0;             ///< place of its conductor in the list of all, from 1; 0: it has none
 };
 
 /// What the conductor answers to a report: how the sender stands. `roster_msg` adds the others.
@@ -163,6 +165,32 @@ struct standing {
   bool news = false;          ///< the sender knows another version
   bool draining = false;      ///< nothing is placed there any more, as the sender asked
   bool last = false;          ///< … and no other member has a worker of some role of it
+};
+
+// ---- conductors ---------------------------------------------------------------------------------------
+
+/// Whose votes make a conductor the leader (leadership_core.hpp). Ordered by term, then version.
+struct electorate {
+  std::uint64_t term = 0;  ///< of the leader that made it; 0: none did
+  std::uint64_t version = 0;
+  std::vector<node_id> voters;  ///< empty in a claim: the receiver has them
+  std::vector<node_id> before;  ///< while a change is under way: more than half of these are needed, too
+};
+
+/// Conductor -> every node: obey me.
+struct lead_claim {
+  std::uint64_t term = 0;
+  node_id conductor;   ///< its node
+  bool leads = false;  ///< it has a quorum; otherwise it asks for one
+  electorate voters;
+};
+
+/// The answer.
+struct lead_vote {
+  bool granted = false;
+  std::uint64_t term = 0;  ///< highest that the voter knows
+  node_id leader;          ///< that has shown to lead under it; none: 0
+  electorate known;        ///< the latest, with its voters if it is later than the claim's
 };
 
 // ---- the work -----------------------------------------------------------------------------------------

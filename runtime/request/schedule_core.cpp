@@ -118,6 +118,12 @@ void schedule_core::forget_gateway(node_id gateway) {
   for (const auto& id : gone) withdraw(id);
 }
 
+void schedule_core::forget_all() {
+  std::vector<attempt_id> all;
+  for (const auto& [id, who] : askers_) all.push_back(who.job.id);
+  for (const auto& id : all) withdraw(id);
+}
+
 void schedule_core::tick(time_point now) {
   advance(now);
   std::vector<attempt_id> gone;

@@ -46,6 +46,8 @@ class schedule_core {
   /// Forgets all questions of this gateway: it is no member any more, and would never give back the charge of
   /// a later placement.
   void forget_gateway(node_id gateway);
+  /// Another conductor answers from now on: every question is to be asked again.
+  void forget_all();
   /// Tells gateways whose questions wait for long that they still do, and forgets gateways that are gone.
   void tick(time_point now);
   /// No question is answered after it.

@@ -120,6 +120,8 @@ struct node_report {
   bool announced = false;            ///< … and the conductor has said that it places nothing there
   bool last = false;                 ///< … and that there is no other worker of some role of it
   std::string metrics;               ///< HOST:PORT where it is scraped; empty: nowhere
+  std::uint64_t term = 0;            ///< of the leader that it obeys
+  bool leads = false;                ///< its own conductor is that leader
 };
 
 // ---- the cluster, as its conductor sees it
@@ -157,6 +159,16 @@ struct index_status {
 struct queue_status {
   std::uint64_t waiting = 0;
   std::uint64_t limit = 0;
+};
+
+/// Which conductor places requests (leadership_core.hpp).
+struct lead_status {
+  std::uint64_t term = 0;
+  std::string leader;                 ///< a member's name; empty: none is known
+  std::vector<std::string> standbys;  ///< members with a conductor that does not lead
+  std::uint32_t votes = 0;            ///< for the conductor that was asked; of
+  std::uint32_t voters = 0;
+  std::string problem;  ///< why the conductor that was asked does not place; empty: it does
 };
 
 /// A worker in the conductor's eyes; its own report is in `node_report::workers`.
@@ -205,6 +217,7 @@ struct cluster_status {
   index_status index;
   request_counts counters;
   queue_status queue;
+  lead_status lead;
   std::vector<member_status> members;
   std::vector<broken_link> broken_links;  ///< between members that cannot reach each other
   std::vector<recent_request> recent;     ///< newest first

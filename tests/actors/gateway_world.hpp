@@ -103,6 +103,8 @@ class fake_conductor final : public conductor_actor::base {
           return roster_msg{};
         },
         [](status_atom) { return cluster_status{}; },
+        [](claim_atom, const lead_claim&) {},
+        [](claim_atom) {},
         [](tick_atom) {},
     };
   }
@@ -191,7 +193,7 @@ struct gateway_world : testing::actor_fixture<caf::id_block::mooncaf> {
     conductor = keep(sys.spawn<fake_conductor>(place));
     if (with_conductor) follow();
   }
-  void follow() { tell(follow_atom_v, caf::actor_cast<caf::actor>(conductor)); }
+  void follow() { tell(follow_atom_v, caf::actor_cast<caf::actor>(conductor), std::uint64_t{0}); }
 
   template <class... Args>
   void tell(Args&&... args) {

@@ -66,6 +66,7 @@ class relay final : public node_actor::base {
           return promise;
         },
         [](status_atom) { return node_report{}; },
+        [this](claim_atom, const lead_claim& claim) { return delegate(far_, claim_atom_v, claim); },
         [](drain_atom) {},
         [](listen_atom, std::uint16_t) {},
         [](tick_atom) {},
@@ -128,10 +129,11 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     const auto nobody = caf::actor_cast<caf::actor>(local.messenger);
     info.workers = {{worker_id{id * 10 + 1}, worker_role::prefill, nobody, 64, samples},
                     {worker_id{id * 10 + 2}, worker_role::decode, nobody, 8, samples}};
-    std::optional<host_port> join;
-    if (!local_conductor) join = host_port{"test", 1};
+    conductor_seats seats;
+    if (local_conductor) seats.here = 0;
+    else seats.at = {host_port{"test", 1}};
     m.root = sys.spawn<node>(
-        context, local, std::make_shared<node_info>(info), join,
+        context, local, std::make_shared<node_info>(info), seats, leadership_voter{0s, {}},
         [this, id](const std::string&, std::uint16_t port) { return dial(id, port); },
         keep(sys.spawn(executor_behavior)), [&m](const std::string& at) { m.directories.push_back(at); });
     caf::anon_send(m.root, listen_atom_v, static_cast<std::uint16_t>(id));

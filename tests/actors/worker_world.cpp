@@ -38,7 +38,7 @@ gateway_actor::behavior_type fake_gateway(
       [=](failed_atom, const attempt_failed& m) { (*logs)[m.id.owner()].failed = m; },
       [](peer_up_atom, const node_info&) {},
       [](peer_down_atom, node_id) {},
-      [](follow_atom, const caf::actor&) {},
+      [](follow_atom, const caf::actor&, std::uint64_t) {},
       [](status_atom) { return std::uint64_t{0}; },
       [](submit_atom, const client_request_ptr&) {},
       [](cancel_atom, const client_request_ptr&) {},

@@ -120,7 +120,7 @@ void machine::local_down(process peer) {
 
 void machine::follow(bool there) {
   w.net.in(self, message_delay, [this, there] {
-    if (gateway) gateway->core.set_conductor(there);
+    if (gateway) gateway->core.set_conductor(there, 0, now());
     if (there) send_snapshot();
   });
 }

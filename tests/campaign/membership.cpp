@@ -26,10 +26,15 @@ std::vector<introduction> introductions_of(const std::vector<node_id>& nodes) {
   return out;
 }
 
+/// One conductor, wherever it is.
+conductor_seats seats_of(const roles& what) {
+  return {{conductor_place}, what.conductor ? std::optional<std::uint32_t>{0} : std::nullopt};
+}
+
 }  // namespace
 
 membership::membership(machine& here)
-    : here_(here), core_(introduction_of(here.self), here.what.conductor, conductor_place) {}
+    : here_(here), core_(introduction_of(here.self), seats_of(here.what), {{}, {}}) {}
 
 void membership::tick() {
   report();
@@ -49,7 +54,7 @@ void membership::report() {
   here_.w.net.send(here_.self, to, [this, to, mine] {
     auto answer = here_.at(to).conductor->report(mine);
     here_.w.net.send(to, here_.self, [this, answer = std::move(answer)] {
-      core_.stands(answer.first, introductions_of(answer.second), here_.now());
+      core_.stands(node_of(to), answer.first, introductions_of(answer.second), here_.now());
       act();
     });
   });
@@ -112,17 +117,17 @@ std::shared_ptr<bool> membership::limited(std::function<void()> too_late) {
 
 void membership::carry_out(const membership_action::join& order) {
   const auto to = process_of(order.conductor->id);
-  const auto failed = [this](const error& why) {
-    core_.not_joined(why, here_.now());
+  const auto failed = [this, to](const error& why) {
+    core_.not_joined(node_of(to), why, here_.now());
     act();
   };
   const auto open = limited([failed] { failed({ec::timed_out, "no answer"}); });
   here_.w.net.send(here_.self, to, [this, to, open, failed] {
     auto others = here_.at(to).conductor->join(here_.self);
-    here_.w.net.send(to, here_.self, [this, open, failed, others = std::move(others)] {
+    here_.w.net.send(to, here_.self, [this, to, open, failed, others = std::move(others)] {
       if (!std::exchange(*open, false)) return;
       if (!others) return failed(others.error());
-      core_.joined(introductions_of(*others), here_.now());
+      core_.joined(node_of(to), introductions_of(*others), here_.now());
       act();
     });
   });

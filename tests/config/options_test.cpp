@@ -44,7 +44,7 @@ TEST_CASE("the command line sets every kind of option") {
   CHECK(o.cluster.cache);
   CHECK(!o.cluster.conductor);
   CHECK(!o.cluster.gateway);
-  CHECK(o.cluster.join == host_port{"10.0.0.1", 7400});
+  CHECK(o.cluster.join == std::vector{host_port{"10.0.0.1", 7400}});
   CHECK(o.model.block_tokens == 128);
   CHECK(o.cache.dram_bytes == 512ull << 20);
   CHECK(o.scheduler.ttft_slo == 250ms);
@@ -120,8 +120,12 @@ TEST_CASE("what the command line must not say is refused with the option, the va
             "port 0 to 65535 "
             "(0: the system picks one)"},
            {{"--join", "host:0"},
-            "--join: \"host:0\" is not an endpoint, such as 10.0.0.1:7400; allowed: HOST:PORT, port 1 to "
-            "65535, or empty"},
+            "--join: \"host:0\" is not an endpoint, such as 10.0.0.1:7400; allowed: HOST:PORT, or several "
+            "with "
+            "commas, port 1 to 65535; or empty"},
+           {{"--join", "a:1,b:2,a:1"},
+            "--join: \"a:1\" is there twice; allowed: HOST:PORT, or several with commas, port 1 to 65535; or "
+            "empty"},
            {{"--name", "a\nb"}, "--name: control characters are not allowed"},
            {{"--name", "a\xFF"}, "--name: the text is not UTF-8"},
            {{"--chunk-tokens=512", "--max-batch-tokens=256"},
@@ -263,6 +267,10 @@ TEST_CASE("serving needs a model, a conductor, and a secret once others can conn
   CHECK(refusal({"--role=conductor"}) == "");
   CHECK(refusal({"--model=m", "--role=prefill"}) == "join");
   CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1"}) == "");
+  CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1,127.0.0.1:2"}) == "");
+  CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1,10.0.0.1:1"}) == "cluster-secret-file");
+  CHECK(refusal({"--model=m", "--join=127.0.0.1:1,127.0.0.1:2"}) == "join");
+  CHECK(refusal({"--model=m", "--join=127.0.0.1:1,127.0.0.1:2", "--listen=127.0.0.1:2"}) == "");
   CHECK(refusal({"--model=m", "--role=prefill", "--join=10.0.0.1:1"}) == "cluster-secret-file");
   CHECK(refusal({"--model=m", "--listen=0.0.0.0:7400"}) == "cluster-secret-file");
   CHECK(refusal({"--model=m", "--listen=0.0.0.0:7400", "--cluster-secret-file=s"}) == "");

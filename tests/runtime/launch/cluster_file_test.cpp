@@ -82,6 +82,16 @@ TEST_CASE(
   CHECK(plan.hosts[2].nodes.at(0).memory_bytes == 1 * GiB);
 }
 
+TEST_CASE("with several conductors every process knows all of them, in the file's order") {
+  auto text = three_hosts;
+  text.insert(text.find("decode = 1"), "conductor = 1\n");
+  const auto plan = plan_of(text);
+  for (const auto& host : plan.hosts) {
+    for (const auto& node : host.nodes) CHECK(has(node.text, "join = \"10.0.0.1:7500,localhost:7500\""));
+  }
+  CHECK(has(plan.hosts[2].nodes.at(0).text, "listen = \"localhost:7500\""));
+}
+
 TEST_CASE("what is wrong in the file is refused with line, key and range") {
   CHECK(refused("prefill = 2", "prefill = 65") ==
         "c.toml:17: beta.prefill 65 is out of range; allowed: 0 to 64");
@@ -93,7 +103,7 @@ TEST_CASE("what is wrong in the file is refused with line, key and range") {
   CHECK(refused("ssd_path = \"/nvme\"", "ssd_path = \"nvme\"")
             .starts_with("c.toml:19: beta.ssd_path must begin with /"));
   CHECK(refused("port = 7500", "port = 0") == "c.toml:3: launch.port 0 is out of range; allowed: 1 to 65535");
-  CHECK(refused("conductor = 1\n", "") == "c.toml: conductor = 1 is needed on one host, and is on 0");
+  CHECK(refused("conductor = 1\n", "") == "c.toml: conductor = 1 is needed on one host at least");
   CHECK(refused("gateway = 1\n", "") == "c.toml: gateway = 1 is needed on one host at least");
   CHECK(refused("address = \"10.0.0.2\"\n", "") == "c.toml: [beta] has no address");
   CHECK(has(refused("ssh = \"operator@beta\"", "ssh = \"-oProxyCommand=x\""), "does not begin with -"));

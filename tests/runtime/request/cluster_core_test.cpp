@@ -14,7 +14,7 @@ namespace {
 constexpr node_id worker_node{1}, gateway_node{2};
 
 struct office {
-  office() {
+  explicit office(leadership_core lead = {{}, 0, 1, {}}) : core(options(), {}, {}, std::move(lead)) {
     const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
     member_card workers{worker_node, {}, true, false};
     workers.workers.push_back({worker_id{11}, worker_node, worker_role::prefill, 64, samples, 0});
@@ -49,7 +49,7 @@ struct office {
   }
 
   time_point now = time_point{} + 1h;
-  cluster_core core{options(), {}};
+  cluster_core core;
 };
 
 }  // namespace
@@ -136,4 +136,91 @@ TEST_CASE_FIXTURE(office, "on a node that was told to stop nothing is placed, an
   CHECK(core.report(told, now).draining);
   REQUIRE(core.join(second, now));  // its successor under the same id, or it was dropped and lives
   CHECK_FALSE(core.report(told, now).draining);
+}
+
+namespace {
+
+/// The second of two conductors, at a node of its own, and voters that do as they are told.
+struct second_office : office {
+  second_office() : office(leadership_core{node_id{3}, 1, 2, 600ms}) {
+    REQUIRE(core.join({node_id{3}, {}, false, false, 2, "second"}, now));
+    REQUIRE(core.join({node_id{4}, {}, false, false, 1, "first"}, now));
+    core.take_actions();
+  }
+  /// Every claim is granted at once. @returns what else the core wants.
+  std::vector<conductor_action> obeyed() {
+    std::vector<conductor_action> others;
+    for (auto actions = core.take_actions(); !actions.empty(); actions = core.take_actions()) {
+      for (auto& action : actions) {
+        const auto* claim = std::get_if<claim_lead>(&action);
+        if (claim == nullptr) others.push_back(std::move(action));
+        else
+          core.answered(
+              claim->member, claim->claim, now,
+              {true, claim->claim.term, {}, {claim->claim.voters.term, claim->claim.voters.version, {}, {}}},
+              now);
+      }
+    }
+    return others;
+  }
+  void lead() {
+    for (int i = 0; i < 20; ++i) {
+      core.lead_tick(now += 100ms);
+      obeyed();
+    }
+    REQUIRE(core.status(now).lead.leader == "second");
+  }
+};
+
+const placement_msg& answer_of(const std::vector<conductor_action>& actions) {
+  for (const auto& a : actions) {
+    if (const auto* answer = std::get_if<answer_question>(&a)) return answer->where;
+  }
+  FAIL("no answer");
+  static const placement_msg none;
+  return none;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(second_office,
+                  "a conductor that stands by places nothing and says why, and knows what shards hold") {
+  block_event_batch held{worker_node, 0, true, 0, {}};
+  block_event event;
+  event.name.key = hash_text128("a block");
+  held.events.push_back(event);
+  core.blocks(held);
+  ask(1, gateway_node);
+  const auto none = answer_of(core.take_actions());
+  CHECK(none.rejection.code == ec::unavailable);
+  CHECK(none.rejection.detail.starts_with("this conductor knows of no leader"));
+  CHECK(core.status(now).lead.problem == none.rejection.detail);
+  lead();
+  CHECK(core.status(now).index.blocks == 1);
+  ask(2, gateway_node);
+  const auto placed = answer_of(obeyed());
+  CHECK(placed.rejection.code == ec::none);
+  CHECK(placed.term == core.status(now).lead.term);
+  CHECK(core.status(now).lead.standbys == std::vector<std::string>{"first"});
+}
+
+TEST_CASE_FIXTURE(
+    second_office,
+    "who loses the lead tells those that wait to ask again, and comes back without old charges") {
+  lead();
+  for (std::uint64_t r = 1; r <= 40; ++r) ask(r, gateway_node);
+  obeyed();
+  REQUIRE(core.scheduler().charged_requests() > 0);
+  REQUIRE(core.questions().askers() > 0);
+  const auto term = core.status(now).lead.term;
+  core.heard({term + 1, node_id{4}, true, {}}, now);
+  CHECK(core.questions().askers() == 0);
+  CHECK_FALSE(core.status(now).lead.problem.empty());
+  core.take_actions();
+  for (int i = 0; i < 20; ++i) {
+    core.lead_tick(now += 100ms);
+    obeyed();
+  }
+  CHECK(core.status(now).lead.term > term + 1);
+  CHECK(core.scheduler().charged_requests() == 0);
 }

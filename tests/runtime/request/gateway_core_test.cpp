@@ -40,7 +40,7 @@ struct sink final : token_sink {
 
 struct core_world {
   core_world() {
-    core.set_conductor(true);
+    core.set_conductor(true, 0, now);
     core.peer_up(prefill_node, {prefill}, now);
     core.peer_up(decode_node, {decode}, now);
   }
@@ -158,8 +158,8 @@ TEST_CASE("a gateway that has never seen a worker does not let clients wait for 
                     {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = 4},
                     {.max_requests = 10, .request_timeout = 60s, .ttft_slo = 30s, .tbt_slo = 1s},
                     observer};
-  core.set_conductor(true);
   auto now = time_point{} + 1h;
+  core.set_conductor(true, 0, now);
   const auto s = std::make_shared<sink>();
   auto client = std::make_shared<client_request>();
   client->arrived = now;
@@ -333,7 +333,7 @@ TEST_CASE_FIXTURE(core_world,
   const auto lost = now;
   bool conductor_is_there = false;
   SUBCASE("there is no instance to go to") { conductor_is_there = true; }
-  SUBCASE("there is no conductor") { core.set_conductor(false); }
+  SUBCASE("there is no conductor") { core.set_conductor(false, 0, now); }
   while (s->ends == 0 && now < lost + 50s) {
     now += gateway_tick;
     core.tick(now);
@@ -350,4 +350,41 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(s->cause->code == ec::unavailable);
   CHECK(now - lost > 15s);
   CHECK(now - lost < 35s);
+}
+
+TEST_CASE_FIXTURE(
+    core_world,
+    "when another conductor leads, what waits is asked for again at once, and the old answer is void") {
+  submit({std::make_shared<sink>()});
+  const auto first = take<schedule_job>().at(0);
+  core.set_conductor(true, 7, now);
+  const auto again = take<schedule_job>().at(0);
+  CHECK(again.id.request == first.id.request);
+  CHECK(again.id.attempt == first.id.attempt + 1);
+  placement_msg where;
+  where.prefill = prefill;
+  where.decode = decode;
+  where.prefill_node = prefill_node;
+  where.decode_node = decode_node;
+  where.term = 6;
+  core.answered(first.id, where, now);
+  CHECK(take<work_order>().empty());
+  SUBCASE("nor does a placement of an earlier term count for the new question") {
+    core.answered(again.id, where, now);
+    CHECK(take<work_order>().empty());
+    core.tick(now += 1s);
+    CHECK(take<schedule_job>().size() == 1);
+  }
+  SUBCASE("the new leader's does") {
+    where.term = 7;
+    core.answered(again.id, where, now);
+    CHECK(take<work_order>().size() == 1);
+  }
+  SUBCASE("what has a place stays where it is") {
+    where.term = 7;
+    core.answered(again.id, where, now);
+    take<work_order>();
+    core.set_conductor(true, 8, now);
+    CHECK(take<schedule_job>().empty());
+  }
 }

@@ -63,13 +63,13 @@ struct membership_world {
     REQUIRE(wanted() == words{"meet 1", "found 1", "join 1"});
     std::vector<introduction> members{*node(1), *node(5)};
     for (const auto id : others) members.push_back(*node(id));
-    core.joined(members, now);
+    core.joined(node_id{1}, members, now);
     REQUIRE(core.report().node == node_id{5});
   }
 
   using words = std::vector<std::string>;
   time_point now{1000s};
-  membership_core core{node(5), false, seed};
+  membership_core core{node(5), {{seed}, {}}, {0s, {}}};
   greeting_ticket greeting = 0;
   error reason;
 };
@@ -115,7 +115,7 @@ TEST_CASE_FIXTURE(membership_world,
   core.tick(now);
   REQUIRE(wanted().back() == "dial first:7400");
   answers(node(1), true);
-  core.joined({}, now);
+  core.joined(node_id{1}, {}, now);
   CHECK(wanted().back() == "follow 1");
   // What is wrong anew is news.
   core.lost(node_id{1}, "the link broke", now);
@@ -132,7 +132,7 @@ TEST_CASE_FIXTURE(membership_world,
   REQUIRE(wanted() == words{"dial first:7400"});
   answers(node(1), true);
   wanted();
-  core.not_joined({ec::timed_out, "no answer"}, now);
+  core.not_joined(node_id{1}, {ec::timed_out, "no answer"}, now);
   CHECK(wanted() == words{"join first:7400: " + to_string(error{ec::timed_out, "no answer"})});
   core.tick(now);
   CHECK(wanted().empty());
@@ -142,20 +142,20 @@ TEST_CASE_FIXTURE(membership_world,
   SUBCASE("by the conductor") {
     answers(node(1), true, 2);
     wanted();
-    core.not_joined({ec::incompatible, "another model"}, now);
+    core.not_joined(node_id{1}, {ec::incompatible, "another model"}, now);
   }
   CHECK(wanted() == words{"give up"});
   CHECK(reason.detail == "another model");
 }
 
 TEST_CASE("the conductor's own process joins it without a call, until it is let in") {
-  membership_core core{node(5), true, {}};
+  membership_core core{node(5), {{}, 0}, {0s, {}}};
   time_point now{1000s};
   core.tick(now);
   auto actions = core.take_actions();
   REQUIRE(actions.size() == 1);
   CHECK(std::get<membership_action::join>(actions[0]).conductor->id == node_id{5});
-  core.not_joined({ec::timed_out, "no answer"}, now);
+  core.not_joined(node_id{5}, {ec::timed_out, "no answer"}, now);
   core.take_actions();
   core.tick(now += 10s);
   actions = core.take_actions();
@@ -164,7 +164,7 @@ TEST_CASE("the conductor's own process joins it without a call, until it is let 
 }
 
 TEST_CASE("a node that shall have no conductor looks for none") {
-  membership_core core{node(5), false, {}};
+  membership_core core{node(5), {}, {0s, {}}};
   core.tick(time_point{1000s});
   CHECK(core.take_actions().empty());
 }
@@ -172,17 +172,17 @@ TEST_CASE("a node that shall have no conductor looks for none") {
 TEST_CASE_FIXTURE(membership_world, "a node that the conductor dropped joins again, once; news are learned") {
   join();
   wanted();
-  core.stands({false, 3, false}, {}, now);
-  core.stands({false, 3, false}, {}, now);  // of a report that was under way
+  core.stands(node_id{1}, {false, 3, false}, {}, now);
+  core.stands(node_id{1}, {false, 3, false}, {}, now);  // of a report that was under way
   CHECK(wanted() == words{"join 1"});
-  core.joined({*node(1)}, now);
+  core.joined(node_id{1}, {*node(1)}, now);
   CHECK(core.report().roster == 0);
   wanted();
-  core.stands({true, 4, true}, {*node(1), *node(7)}, now);
+  core.stands(node_id{1}, {true, 4, true}, {*node(1), *node(7)}, now);
   CHECK(core.report().roster == 4);
   CHECK(core.report().unreachable == std::vector{node_id{7}});
   CHECK(wanted().empty());  // a member that is new calls
-  core.stands({true, 5, false}, {}, now);
+  core.stands(node_id{1}, {true, 5, false}, {}, now);
   CHECK(core.report().roster == 5);
   CHECK(core.report().unreachable == std::vector{node_id{7}});  // no news of others
 }
@@ -248,11 +248,90 @@ TEST_CASE_FIXTURE(membership_world, "a node that drains says so until the conduc
   core.drain();
   CHECK(core.report().draining);
   CHECK_FALSE(core.report().announced);
-  core.stands({true, 1, false, true, true}, {}, now);
+  core.stands(node_id{1}, {true, 1, false, true, true}, {}, now);
   CHECK(core.report().announced);
   CHECK(core.report().last);
   core.lost(node_id{1}, "the link broke", now);  // another conductor will not know
   CHECK_FALSE(core.report().announced);
   CHECK_FALSE(core.report().last);
   CHECK(core.report().draining);
+}
+
+// ---- several conductors ----
+
+namespace {
+
+introduction_ptr conductor(std::uint64_t id, std::uint32_t seat) {
+  auto out = *node(id);
+  out.seat = seat;
+  return std::make_shared<const introduction>(out);
+}
+
+lead_claim claim_of(std::uint64_t id, std::uint64_t term, bool leads) {
+  return {term, node_id{id}, leads, {}};
+}
+
+/// Node 5 with the conductors of nodes 1 and 2, at "one" and "two".
+struct standby_world : membership_world {
+  standby_world() { core = membership_core{node(5), {{{"one", 1}, {"two", 2}}, {}}, {600ms, {}}}; }
+
+  /// It is a member at both, and node 1 leads.
+  void join_both() {
+    core.tick(now);
+    REQUIRE(wanted() == words{"dial one:1", "dial two:2"});
+    const auto second = greeting;
+    core.reached(second - 1);
+    core.answered(second - 1, conductor(1, 1), 1, true, now);
+    core.reached(second);
+    core.answered(second, conductor(2, 2), 1, true, now);
+    REQUIRE(wanted() == words{"meet 1", "found 1", "join 1", "meet 2", "join 2"});
+    core.joined(node_id{1}, {*conductor(1, 1), *conductor(2, 2)}, now);
+    core.joined(node_id{2}, {*conductor(1, 1), *conductor(2, 2)}, now);
+    REQUIRE(wanted() == words{"follow 1"});
+    REQUIRE(core.claimed(claim_of(1, 2, false), now).granted);
+    REQUIRE(core.claimed(claim_of(1, 2, true), now).granted);
+    REQUIRE(wanted() == words{"follow 1"});  // of its term now
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(standby_world, "a node is a member at every conductor, and asks the one that leads") {
+  join_both();
+  CHECK(core.conductors().size() == 2);
+  CHECK(core.report().term == 2);
+  CHECK_FALSE(core.claimed(claim_of(2, 3, false), now).granted);
+  now += 700ms;
+  CHECK(core.claimed(claim_of(2, 3, false), now).granted);
+  CHECK(wanted().empty());  // it may not get through
+  CHECK(core.claimed(claim_of(2, 3, true), now).granted);
+  CHECK(wanted() == words{"follow 2"});
+  CHECK_FALSE(core.claimed(claim_of(1, 2, true), now).granted);
+  CHECK(wanted().empty());
+}
+
+TEST_CASE_FIXTURE(standby_world,
+                  "when the leader's link breaks another conductor is asked, and it is looked for") {
+  join_both();
+  core.lost(node_id{1}, "the link broke", now);
+  CHECK(wanted() == words{"part 1: the link broke", "follow 2"});
+  core.tick(now += 1s);
+  CHECK(wanted() == words{"dial one:1"});
+  CHECK(core.conductors().size() == 1);
+  core.stands(node_id{1}, {true, 4, true}, {*node(9)}, now);  // of a report that was under way
+  CHECK(wanted().empty());
+}
+
+TEST_CASE_FIXTURE(membership_world,
+                  "of two conductors the later of the list opens the link, and each joins the other") {
+  core = membership_core{conductor(5, 1), {{{"one", 1}, {"two", 2}}, 0}, {600ms, {}}};
+  core.tick(now);
+  CHECK(wanted() == words{"join 5"});
+  core.joined(node_id{5}, {}, now);
+  CHECK(wanted() == words{"follow 5"});
+  REQUIRE(core.greeted(conductor(2, 2), 1, now));
+  CHECK(wanted() == words{"meet 2", "join 2"});
+  core.joined(node_id{2}, {*node(7)}, now);
+  core.tick(now += 1h);
+  CHECK(wanted().empty());  // members call conductors
 }
