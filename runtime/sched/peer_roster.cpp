@@ -25,7 +25,9 @@ void peer_roster::set_members(std::span<const node_id> members, bool joined, tim
   for (const auto id : members) {
     if (id == self_) continue;
     auto& p = find_or_make(id);
-    if (!p.member) p.call_at = now + (joined ? duration{} : courtesy);
+    // Two that joined at different conductors are both told of each other: they must not call at once.
+    const duration told = duration{courtesy} / (self_ < id ? 2 : 1);
+    if (!p.member) p.call_at = now + (joined ? duration{} : told);
     if (joined) p.call_at = std::min(p.call_at, now);
     p.member = true;
   }

@@ -421,7 +421,7 @@ TEST_CASE_FIXTURE(node_world, "what a node's actors count is what its scraper re
   info.workers = {{worker_id{51}, worker_role::prefill, {}, 64, {}},
                   {worker_id{52}, worker_role::decode, {}, 8, {}}};
   const auto under_test = sys.spawn<node>(
-      context, local, std::make_shared<node_info>(info), std::nullopt,
+      context, local, std::make_shared<node_info>(info), conductor_seats{}, leadership_voter{0s, {}},
       [](const std::string&, std::uint16_t) -> result<node_actor> { return fail(ec::peer_lost, "nobody"); },
       keep(sys.spawn(executor_behavior)), [](const std::string&) {});
   caf::anon_send(under_test, listen_atom_v, std::uint16_t{5});
