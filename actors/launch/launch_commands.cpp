@@ -261,7 +261,7 @@ host starts again what dies.
   ttft_slo = "2s"
   [alpha]                             # a host: any other name
   address = "10.0.0.1"                # by which the others reach it
-  conductor = 1
+  conductor = 1                       # on several hosts: one places requests, the others stand by
   gateway = 1
   [beta]
   address = "10.0.0.2"

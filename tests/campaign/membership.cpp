@@ -53,7 +53,7 @@ void membership::report() {
   const auto to = *conductor_;
   here_.w.net.send(here_.self, to, [this, to, mine] {
     auto answer = here_.at(to).conductor->report(mine);
-    here_.w.net.send(to, here_.self, [this, answer = std::move(answer)] {
+    here_.w.net.send(to, here_.self, [this, to, answer = std::move(answer)] {
       core_.stands(node_of(to), answer.first, introductions_of(answer.second), here_.now());
       act();
     });
