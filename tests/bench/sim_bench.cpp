@@ -372,6 +372,7 @@ int main(int argc, char** argv) {
       {"oscillation", oscillation},
       {"memory", memory},
       {"family", family},
+      {"hindsight", hindsight},
       {"coupled", coupled},
       {"poisson", poisson},
       {"ratio", ratio},

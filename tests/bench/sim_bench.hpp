@@ -65,5 +65,7 @@ void oscillation();
 void memory();
 // sim_bench_family.cpp
 void family();
+// sim_bench_hindsight.cpp
+void hindsight();
 
 }  // namespace mooncaf::sim::bench

@@ -62,6 +62,7 @@ inline family_member draw(std::uint64_t number, std::uint64_t requests, random_s
   w.seed = random.bits();
   m.records = records_of(w);
   auto& o = m.options;
+  o.admission = admission_policy::none;  // for the speed that the cluster just carries
   const auto names = builtin_profiles();
   o.hardware = *builtin_profile(names[random.below(names.size())]);
   o.prefill = 1 + static_cast<std::uint32_t>(random.below(8));
