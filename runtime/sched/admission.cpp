@@ -1,5 +1,6 @@
 #include "runtime/sched/admission.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace mooncaf {
@@ -23,6 +24,15 @@ rejection missed(reject_stage stage, std::string_view what, duration predicted, 
 /// Until a decode load that is `predicted` has fallen to `limit`: requests leave evenly over `span`.
 duration until_fallen(duration predicted, duration limit, duration span) noexcept {
   return bounded_duration(to_seconds(span) * (1 - to_seconds(limit) / to_seconds(predicted)));
+}
+
+/// Up to which step a waiting request joins. It asks again and again, and so goes when the prediction is at its lowest: some
+/// of what the others add is kept in reserve.
+duration limit_of_wait(const admission_question& q) noexcept {
+  constexpr double reserve = 1.2;
+  const double slo = to_seconds(share_of(q.tbt_slo, std::max<std::uint8_t>(q.priority, 1)));
+  const double alone = std::min(to_seconds(q.tbt_alone), slo);
+  return bounded_duration(alone + (slo - alone) * q.tbt_room / reserve);
 }
 
 /// The request is too dear at this load; half an SLO later it may not be.
@@ -64,7 +74,12 @@ bool fits_memory(const admission_question& q) noexcept {
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q) {
   if (policy == admission_policy::none) return std::nullopt;
   if (policy == admission_policy::queue) {
-    if (q.try_decode || fits_memory(q)) return std::nullopt;
+    if (q.try_decode) return std::nullopt;
+    const auto limit = limit_of_wait(q);
+    if (q.tbt_then > limit)
+      return missed(reject_stage::queue, "TBT", q.tbt_then, limit,
+                    until_fallen(q.tbt_then, limit, q.decode_span));
+    if (fits_memory(q)) return std::nullopt;
     auto waits = no_room(q);
     waits.stage = reject_stage::queue;
     return waits;

@@ -42,6 +42,8 @@ struct admission_question {
   duration tbt_then{};     ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
+  double tbt_room = 1;   ///< `queue`: share of what the TBT SLO leaves that may be taken
+  duration tbt_alone{};  ///< … predicted for a batch of this request alone
   /// No other request is charged to the instance: it is as fast as it gets, and an estimate that is wrong
   /// would refuse for ever.
   bool try_prefill = false, try_decode = false;

@@ -199,6 +199,7 @@ void admission_judge::find_link(placement_candidate& c) const {
 // ---- admission
 // ------------------------------------------------------------------------------------------------------
 
+/// Gathers all that the policy asks for; a request whose answer has begun is asked nothing.
 std::optional<rejection> admission_judge::judge(placement_candidate& c) {
   const auto& request = c.request;
   if (request.resumed) return std::nullopt;
@@ -223,9 +224,35 @@ std::optional<rejection> admission_judge::judge(placement_candidate& c) {
     q.tbt_then =
         c.in.cluster.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
   }
-  if (predicts_each(c.in.options.admission)) predict_each(c, q);
+  if (predicts_each(c.in.options.admission) || c.in.options.admission == admission_policy::queue)
+    predict_each(c, q);
+  q.tbt_room = c.tbt_room;
+  q.tbt_alone = c.in.cluster.decode().mean_step(1, request.prompt_tokens);
   q.tbt_then += hand_over_part(c, c.decode.slot);
   return check_admission(c.in.options.admission, q);
+}
+
+void admission_judge::prefilled(duration predicted, duration took) noexcept {
+  if (predicted <= duration{} || took <= duration{}) return;
+  const double error = std::log(to_seconds(took) / to_seconds(predicted));
+  prefill_error_.observe(error);
+  prefill_margin_.observe(error);
+}
+
+bool admission_judge::can_keep_tbt(const placement_candidate& c) const {
+  const auto slo = to_seconds(or_default(c.request.tbt_slo, c.in.options.tbt_slo));
+  return to_seconds(c.in.cluster.decode().mean_step(1, c.request.prompt_tokens)) <= slo;
+}
+
+double admission_judge::decode_work(const placement_candidate& c) const {
+  const auto& decode = c.in.cluster.decode();
+  const double slo = to_seconds(or_default(c.request.tbt_slo, c.in.options.tbt_slo));
+  const double empty = to_seconds(decode.mean_step(0, 0));
+  const double alone = to_seconds(decode.mean_step(1, c.request.prompt_tokens));
+  double part = std::min((alone - empty) / std::max(slo - empty, 1e-9), 1.0);
+  if (const auto limit = decode.desc(c.decode.slot).capacity_tokens; limit > 0)
+    part = std::max(part, static_cast<double>(memory_needs(c, c.decode.slot)) / static_cast<double>(limit));
+  return part * c.in.cluster.survival().mean_seconds(c.answer);
 }
 
 /// Decode load when this prefill ends, foreseen request by request; and the limits of cost at this load.

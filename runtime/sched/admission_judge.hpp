@@ -34,7 +34,8 @@ struct placement_candidate {
   decode_choice decode;
   std::size_t answer = 0;  ///< `answer_class`
   time_point now;
-  duration step{};  ///< predicted for its decoding (`predicts_each`), without a margin
+  duration step{};      ///< predicted for its decoding (`predicts_each`), without a margin
+  double tbt_room = 1;  ///< admission `queue`: share of what the TBT SLO leaves that may be taken
 };
 
 /// Highest priority: such work goes before all other.
@@ -63,10 +64,20 @@ class admission_judge {
   /// Tokens of an instance's memory that the request will hold.
   static std::uint64_t memory_needs(const placement_candidate& c, instance_slot slot);
 
+  // ---- forecasts, for a line of waiting requests ----
+  /// Seconds of a whole decode instance that its answer is likely to take.
+  double decode_work(const placement_candidate& c) const;
+  /// Alone on a decode instance it keeps its TBT SLO.
+  bool can_keep_tbt(const placement_candidate& c) const;
+  double prefill_error() const noexcept { return std::exp(std::clamp(prefill_error_.value(), -1.5, 1.5)); }
+  double prefill_margin() const noexcept { return std::exp(std::clamp(prefill_margin_.value(), -1.5, 1.5)); }
+
   // ---- outcomes of placements ----
   void placed(const placement_candidate& c);
   /// @param predicted, took  from arrival to the first token, its own computation not counted.
   void waited(duration predicted, duration took, duration slo) { ttft_margin_.observe(predicted, took, slo); }
+  /// @param predicted, took  from its placement to its first token.
+  void prefilled(duration predicted, duration took) noexcept;
   /// @param predicted, took  of a step of its decode instance.
   void decoded(duration predicted, duration took, duration slo) { tbt_margin_.observe(predicted, took, slo); }
 
@@ -82,8 +93,9 @@ class admission_judge {
   work_rate urgent_work_;  ///< prefill that goes before all other
   ttft_margin ttft_margin_;
   tbt_margin tbt_margin_;
-  price_book prefill_prices_;  ///< in seconds of prefill
-  price_book decode_prices_;   ///< in shares of a decode instance times seconds
+  running_quantile prefill_error_{0.5, 0.02, 0}, prefill_margin_{0.8, 0.02, 0};  ///< logarithms
+  price_book prefill_prices_;                                                    ///< in seconds of prefill
+  price_book decode_prices_;  ///< in shares of a decode instance times seconds
 };
 
 }  // namespace mooncaf

@@ -18,7 +18,7 @@ enum class admission_policy : std::uint8_t {
   predictive,     ///< prefill load now, decode load as it will be when this prefill ends
   per_request,    ///< … from how long answers to prompts of each length have taken, request by request
   priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
-  queue,          ///< never: a request without room waits (`admission_queue`)
+  queue,  ///< what there is no room for waits, and is refused when it can only be late (`admission_queue`)
 };
 
 constexpr auto words_of(admission_policy) noexcept {

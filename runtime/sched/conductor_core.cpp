@@ -210,12 +210,23 @@ cluster_room conductor_core::room_at(time_point now) const {
   const auto& prefill = cluster_.prefill();
   if (prefill.live().empty() || cluster_.decode().live().empty()) return {};
   cluster_room room{false, !cluster_.decode().select(0).saturated};
+  // Where the SLO is short no more than a part of it is spent behind other work.
+  const auto store = std::min<duration>(prefill_store, options_.ttft_slo / 4);
   for (std::size_t c = 0; c < prefill.class_count() && !room.prefill; ++c) {
     const auto slot = prefill.shortest(c, now);
-    room.prefill = slot != no_slot &&
-                   (prefill.pending(slot) < prompts_in_store || prefill.queue(slot, now) <= prefill_store);
+    room.prefill =
+        slot != no_slot && (prefill.pending(slot) < prompts_in_store || prefill.queue(slot, now) <= store);
   }
   return room;
+}
+
+bool conductor_core::prefill_is_idle(time_point now) const {
+  const auto& prefill = cluster_.prefill();
+  for (std::size_t c = 0; c < prefill.class_count(); ++c) {
+    if (const auto slot = prefill.shortest(c, now); slot != no_slot && prefill.pending(slot) == 0)
+      return true;
+  }
+  return false;
 }
 
 /// Refuses a request that the largest decode instance could never hold: no wait helps.
@@ -232,7 +243,32 @@ std::optional<rejection> conductor_core::refuse_too_long(const schedule_request&
                    reject_stage::memory};
 }
 
-tl::expected<placement, rejection> conductor_core::schedule(const schedule_request& request, time_point now) {
+std::size_t conductor_core::answer_of(const schedule_request& request) const {
+  return answer_class::of(request.prompt_tokens, request.max_tokens,
+                          cluster_.sessions().earlier(request.keys),
+                          cluster_.tenants().typical(request.tenant));
+}
+
+std::span<const block_key> conductor_core::usable_keys(const schedule_request& request) const {
+  // The block of the last token is never reused: its logits have to be computed.
+  const auto usable =
+      std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
+  return request.keys.first(usable);
+}
+
+std::optional<request_forecast> conductor_core::foresee(const schedule_request& request, time_point now) {
+  if (refuse_outright(request)) return std::nullopt;
+  const auto [p, d] = look_and_choose(request, now);
+  if (p.slot == no_slot || d.slot == no_slot) return std::nullopt;
+  const auto known = view();
+  const placement_candidate c{known, request, p, d, answer_of(request), now, {}, 1};
+  return request_forecast{
+      {to_seconds(p.cost), judge_.decode_work(c)}, to_seconds(p.ttft - p.cost), judge_.can_keep_tbt(c)};
+}
+
+/// Looks whether the request may be served at all, chooses instances, asks the judge, and charges them.
+tl::expected<placement, rejection> conductor_core::schedule(const schedule_request& request, time_point now,
+                                                            double tbt_room) {
   now_ = std::max(now_, now);
   index_.sweep(sweep_per_placement);
   cluster_.forecast().trim(now);
@@ -248,11 +284,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
     return tl::unexpected(
         rejection{{ec::overloaded, "every instance has requests in store"}, {}, reject_stage::queue});
   }
-  // The block of the last token is never reused: its logits have to be computed.
-  const auto usable =
-      std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
-  index_.match(request.keys.first(usable), match_);
-  const auto [p, d] = choose(request, now);
+  const auto [p, d] = look_and_choose(request, now);
   if (p.slot == no_slot || d.slot == no_slot) {
     ++counts_.rejected_unavailable;
     return tl::unexpected(rejection{{ec::unavailable,
@@ -261,10 +293,8 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
                                     std::chrono::seconds(1)});
   }
   const auto known = view();
-  placement_candidate c{known, request, p, d, 0, now, {}};
-  c.answer =
-      answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys),
-                       cluster_.tenants().typical(request.tenant));
+  placement_candidate c{known, request, p, d, 0, now, {}, tbt_room};
+  c.answer = answer_of(request);
   judge_.find_room(c);
   judge_.find_link(c);
   if (auto refused = judge_.judge(c)) {
@@ -274,8 +304,13 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
                                                 : counts_.rejected_tbt);
     return tl::unexpected(std::move(*refused));
   }
-  if (!copy_budget_.empty()) hot_.used(request.keys.first(usable), now);
+  if (!copy_budget_.empty()) hot_.used(usable_keys(request), now);
   return commit(c);
+}
+
+conductor_core::pair_choice conductor_core::look_and_choose(const schedule_request& request, time_point now) {
+  index_.match(usable_keys(request), match_);
+  return choose(request, now);
 }
 
 conductor_core::pair_choice conductor_core::choose(const schedule_request& request, time_point now) {
@@ -367,7 +402,7 @@ prefill_choice conductor_core::choose_prefill(const schedule_request& request, c
 
 /// Charges at once, before any worker has heard: the next request, a microsecond later, must see it.
 placement conductor_core::commit(const placement_candidate& c) {
-  const auto& [in, request, p, d, answer, now, step] = c;
+  const auto& [in, request, p, d, answer, now, step, tbt_room] = c;
   const auto& prefill = cluster_.prefill().desc(p.slot);
   const auto& decode = cluster_.decode().desc(d.slot);
   placement out;
@@ -444,6 +479,7 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
     cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
     judge_.waited(done->predicted - done->prefill_cost, now - done->since - done->prefill_cost,
                   options_.ttft_slo);
+    judge_.prefilled(done->predicted, now - done->since);
   }
 }
 
@@ -470,7 +506,7 @@ void conductor_core::end(request_id id, request_state how, time_point now, std::
 duration conductor_core::hand_over_wait(const schedule_request& request, const prefill_choice& from,
                                         instance_slot to, time_point now) const {
   const auto known = view();
-  return transfers_.wait(admission_judge::kv_of({known, request, from, {}, 0, now, {}}, to));
+  return transfers_.wait(admission_judge::kv_of({known, request, from, {}, 0, now, {}, 1}, to));
 }
 
 // ---- views

@@ -16,10 +16,12 @@
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_judge.hpp"
 #include "runtime/sched/broken_links.hpp"
+#include "runtime/sched/cluster_room.hpp"
 #include "runtime/sched/cluster_state.hpp"
 #include "runtime/sched/conductor_options.hpp"
 #include "runtime/sched/hot_blocks.hpp"
 #include "runtime/sched/instance.hpp"
+#include "runtime/sched/line_pace.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefix_index.hpp"
@@ -42,11 +44,11 @@ struct conductor_counts {
   std::uint64_t expired = 0;  ///< their end was never told
 };
 
-/// Whether a request that is placed now would start soon at each role.
-struct cluster_room {
-  bool prefill = true;  ///< some instance has little in store
-  bool decode = true;   ///< some instance has fewer requests than its batch and as many to come
-  bool both() const noexcept { return prefill && decode; }
+/// What a request would ask of the cluster if it were placed now.
+struct request_forecast {
+  request_work work;
+  double begins_s = 0;    ///< wait at the prefill instance before its own computation
+  bool keeps_tbt = true;  ///< alone on a decode instance it keeps its TBT SLO
 };
 
 /// The nodes and requests that `conductor_core::expire` dropped.
@@ -123,10 +125,20 @@ class conductor_core {
   /// Places a request and charges it, or says why not. An id that is charged already is released first. Under
   /// admission `queue` a request that there is no room for is turned away with `reject_stage::queue`: call
   /// this through an `admission_queue`.
-  virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
+  /// @param tbt_room  `queue`: of what the TBT SLO leaves to others' steps, the share that may be taken.
+  virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now,
+                                                      double tbt_room = 1);
+  /// @returns nothing where no instance could take the request.
+  std::optional<request_forecast> foresee(const schedule_request& request, time_point now);
+  /// What its prefill takes from its placement on, as a multiple of the prediction: the median of late.
+  double prefill_error() const noexcept { return judge_.prefill_error(); }
+  /// … that four of five stay below.
+  double prefill_margin() const noexcept { return judge_.prefill_margin(); }
   /// Whether the next request would start soon. A request that is placed later is placed by the caches and
   /// loads of then, and holds no memory meanwhile. Without instances there is room: no request waits for one.
   cluster_room room_at(time_point now) const;
+  /// Some prefill instance has nothing to do.
+  bool prefill_is_idle(time_point now) const;
   virtual void prefill_started(request_id id, time_point now);
   /// The prompt is computed: prefill's charge ends, decode's becomes real. `compute` refines the estimate.
   virtual void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
@@ -164,7 +176,11 @@ class conductor_core {
     prefill_choice prefill;
     decode_choice decode;
   };
+  /// … looks up what the cluster holds of the prompt, first.
+  pair_choice look_and_choose(const schedule_request& request, time_point now);
   pair_choice choose(const schedule_request& request, time_point now);
+  std::span<const block_key> usable_keys(const schedule_request& request) const;
+  std::size_t answer_of(const schedule_request& request) const;
   pair_choice choose_coupled(const schedule_request& request, time_point now);
   instance_slot decode_beside(instance_slot prefill) const;
   pair_choice choose_linked(const schedule_request& request, time_point now);

@@ -50,9 +50,10 @@ class watched_core final : public conductor_core {
  public:
   watched_core(const conductor_options& options, replay_watcher* watcher)
       : conductor_core(options), watcher_(watcher) {}
-  tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now) override {
+  tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now,
+                                              double tbt_room) override {
     if (watcher_ != nullptr) watcher_->weighs(*this, request, now);
-    return conductor_core::schedule(request, now);
+    return conductor_core::schedule(request, now, tbt_room);
   }
 
  private:

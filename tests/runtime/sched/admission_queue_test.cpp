@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
 
@@ -242,10 +243,101 @@ TEST_CASE("nobody is lost or placed twice, whatever comes in between") {
       CHECK(w.queue.size() <= 20);
       CHECK(w.core.charged_requests() == running.size());
       CHECK(running.size() <= 6);
-      // Nobody waits while there is room.
-      if (!inside.empty()) CHECK(!w.core.room_at(now).both());
+      // Nobody waits while there is room, but the late, where others are in time and no instance is idle.
+      if (w.queue.size() > w.queue.standing_by()) CHECK(!w.core.room_at(now).both());
+      if (!inside.empty()) CHECK(!(w.core.room_at(now).both() && w.core.prefill_is_idle(now)));
     }
     CHECK(next == placed + refused + withdrawn + inside.size());
     CHECK(refused > 0);
   }
+}
+
+namespace {
+
+/// Requests come evenly, each of 1 s of prefill at one instance that does as predicted. @returns those in time and those
+/// refused.
+std::pair<int, int> play(queue_world& w, int requests, duration apart, duration slo, duration per_prompt) {
+  int in_time = 0, refused = 0;
+  std::map<std::uint64_t, time_point> came;
+  std::vector<std::uint64_t> under_way;
+  auto now = start, free_at = start;
+  int next = 0;
+  const auto settle = [&] {
+    refused += static_cast<int>(w.refused().size());
+    for (const auto id : w.placed()) {
+      if (under_way.empty()) free_at = now + per_prompt;
+      under_way.push_back(id);
+    }
+  };
+  while (next < requests || !under_way.empty()) {
+    const auto arrives = start + next * apart;
+    if (next < requests && (under_way.empty() || arrives <= free_at)) {
+      now = std::max(now, arrives);
+      came[static_cast<std::uint64_t>(++next)] = now;
+      w.submit(static_cast<std::uint64_t>(next), now, 1, {}, 1000);
+      settle();
+      continue;
+    }
+    now = free_at;
+    const auto id = under_way.front();
+    under_way.erase(under_way.begin());
+    if (!under_way.empty()) free_at = now + per_prompt;
+    in_time += now - came[id] <= slo;
+    w.core.first_token(request_id{id}, 1000, 0, per_prompt, now);
+    w.core.finished(request_id{id}, now);
+    w.advance(now);
+    settle();
+  }
+  return {in_time, refused};
+}
+
+}  // namespace
+
+TEST_CASE("below saturation nobody is refused, and at twice the load half of all are in time") {
+  queue_world calm{2000, 100};
+  CHECK(play(calm, 300, 1100ms, 30s, 1s) == std::pair{300, 0});
+  queue_world full{2000, 100};
+  const auto [in_time, refused] = play(full, 600, 500ms, 30s, 1s);
+  CHECK(in_time >= 290);  // of 300 s and the last SLO's queue; first come, first served would have some 60
+  CHECK(refused > 150);
+  CHECK(full.queue.shed() == static_cast<std::uint64_t>(refused));
+}
+
+TEST_CASE("a crowd that comes at once, and nobody after it, is served to the last") {
+  queue_world w{2000, 100};
+  const auto [in_time, refused] = play(w, 300, 0ms, 30s, 1s);
+  CHECK(in_time >= 25);
+  CHECK(refused == 0);
+  CHECK(w.queue.size() == 0);
+}
+
+TEST_CASE("where not all can be in time, the dear ones stand by for the many") {
+  queue_world w{100, 100};
+  // 1 ms a token is told: one request of 25 s, and forty of 1 s, where 30 s are there.
+  w.submit(1, start, 1, {}, 1000);
+  w.submit(2, start, 1, {}, 1000);
+  w.submit(3, start, 1, {}, 25'000);
+  for (std::uint64_t id = 4; id <= 24; ++id) w.submit(id, start, 1, {}, 1000);
+  CHECK(w.queue.standing_by() >= 1);
+  CHECK(w.queue.before(request_id{3}, start) == w.queue.size() - w.queue.standing_by());
+  w.core.first_token(request_id{1}, 1000, 0, 1s, start + 1s);
+  CHECK(w.advance(start + 1s) == ids{4});
+  CHECK(w.queue.shed() == 0);
+}
+
+TEST_CASE("a request waits while decoding is as slow as its SLO allows, and never beside an idle instance") {
+  queue_world w{1000, 1000};
+  std::uint64_t placed = 0;
+  auto now = start;
+  for (std::uint64_t id = 1; id <= 400; ++id) {
+    now += 10ms;
+    for (const auto got : w.submit(id, now)) {
+      ++placed;
+      w.core.first_token(request_id{got}, 10, 0, 10ms, now);
+    }
+  }
+  CHECK(placed >= 1);
+  const auto step = w.core.cluster().decode().step(0, 0, false);
+  CHECK(step <= w.core.options().tbt_slo);
+  CHECK(w.queue.size() == 400 - placed);
 }

@@ -77,13 +77,18 @@ TEST_CASE("a laxer TBT SLO never lowers goodput, though decode's memory is what 
   }
 }
 
-TEST_CASE("a queue serves everybody, and beyond its length refuses at once instead of keeping all waiting") {
+TEST_CASE(
+    "a queue serves everybody whose SLO allows it, and beyond its length refuses at once instead of keeping "
+    "all waiting") {
   const auto records = conversation_like(4000);
   auto o = a800_cluster(8, 8);
   o.speed = 1.5 / run(o, records).prefill_busy;
   const auto unbounded = run(o, records);
   o.admission = admission_policy::queue;
   o.max_queued = 1'000'000;
+  const auto in_time = run(o, records);
+  CHECK(in_time.all().completed + in_time.all().rejected_placement == records.size());
+  o.ttft_slo_s = 3600;  // as long as clients would wait
   const auto patient = run(o, records);
   CHECK(patient.all().completed == records.size());
   // Who is placed late is placed where the prefix is by then.
