@@ -22,7 +22,7 @@ for one in "${what[@]}"; do
   case "$one" in
     asan | tsan)
       for label in unit actors; do
-        last=$(tests/run.sh --sanitize "$one" --label "$label" --fuzz-seconds 0 | tee /dev/stderr | tail -n 1) || true
+        last=$(tests/run.sh --sanitize "$one" --label "$label" --fuzz-seconds 0 | tee >(cat >&2) | tail -n 1) || true
         note "$one" "$label" "$last"
       done
       ;;

@@ -315,7 +315,8 @@ TEST_CASE_FIXTURE(node_world,
   const auto standing = ask<node_report>(machines.at(2).root, status_atom_v).value();
   CHECK(standing.announced);
   CHECK_FALSE(standing.last);
-  for (const auto& n : cluster()["nodes"]) CHECK(n["draining"] == (n["name"] == "node-2"));
+  const auto shown = cluster();
+  for (const auto& n : shown["nodes"]) CHECK(n["draining"] == (n["name"] == "node-2"));
   for (int i = 0; i < 8; ++i) {
     const auto where = schedule(1);
     REQUIRE(where.rejection.code == ec::none);
