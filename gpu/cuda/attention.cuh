@@ -37,6 +37,32 @@ MOONCAF_DEVICE join_factors join(softmax_state& a, const softmax_state& b) {
 }
 MOONCAF_DEVICE float joined(float a, float b, const join_factors& f) { return fused(a, f.a, b * f.b); }
 
+struct eight_numbers {
+  float at[8];
+};
+
+/// Elements [first, first + 8) of a row that is not of f16.
+MOONCAF_DEVICE eight_numbers read_eight(kv_form form, const std::byte* row, unsigned first) {
+  eight_numbers out;
+  if (form == kv_form::int8) {
+    const float scale = *reinterpret_cast<const float*>(row);
+    const words2 bytes = load8(row + int8_header_bytes + first);
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      const auto whole = static_cast<std::int8_t>(bytes.w[i / 4] >> (8 * (i % 4)) & 0xFFu);
+      out.at[i] = scale * static_cast<float>(whole);
+    }
+    return out;
+  }
+  MOONCAF_UNROLL
+  for (unsigned j = 0; j < 2; ++j) {
+    const words4 four = load16(row + 4 * first + 16 * j);
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 4; ++i) out.at[4 * j + i] = float_from_bits(four.w[i]);
+  }
+  return out;
+}
+
 /// A tile of keys or values to shared memory, as f16, zeros behind the context and behind the last dimension.
 template <unsigned Dim, unsigned Tile>
 MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& t, unsigned first,
@@ -48,18 +74,16 @@ MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& 
     const bool there = position < t.kv_tokens && 8 * piece < p.kv.head_dim;
     const std::byte* from = p.blocks[t.first_block + (there ? position / p.kv.block_tokens : 0)];
     from += p.kv.layer_offset + std::size_t{plane} * p.kv.plane_bytes;
-    const std::size_t element =
-        there ? std::size_t{position % p.kv.block_tokens} * p.kv.head_dim + 8 * piece : 0;
-    if (p.kv.wide == 0) {
-      copy_async16(at, from + 2 * element, there);
+    if (there) from += std::size_t{position % p.kv.block_tokens} * p.kv.row_bytes;
+    const unsigned first_element = there ? 8 * piece : 0;
+    if (p.kv.form == kv_form::f16) {
+      copy_async16(at, from + 2 * first_element, there);
       continue;
     }
-    for (unsigned j = 0; j < 2; ++j) {
-      const words4 four = there ? load16(from + 4 * element + 16 * j) : words4{};
-      auto* halves = reinterpret_cast<std::uint32_t*>(at + 4 * j);
-      halves[0] = pack_half2(float_from_bits(four.w[0]), float_from_bits(four.w[1]));
-      halves[1] = pack_half2(float_from_bits(four.w[2]), float_from_bits(four.w[3]));
-    }
+    const eight_numbers numbers = there ? read_eight(p.kv.form, from, first_element) : eight_numbers{};
+    auto* halves = reinterpret_cast<std::uint32_t*>(at);
+    MOONCAF_UNROLL
+    for (unsigned j = 0; j < 4; ++j) halves[j] = pack_half2(numbers.at[2 * j], numbers.at[2 * j + 1]);
   }
   commit_async();
 }

@@ -48,6 +48,20 @@ kernel product_kernel(weight_form form, bool few) {
   return few ? kernel::product_f32_few : kernel::product_f32_many;
 }
 
+static_assert(int8_header_bytes == int8_row::header_bytes);
+
+kv_form form_of(kv_dtype type) {
+  switch (type) {
+    case kv_dtype::f32:
+      return kv_form::f32;
+    case kv_dtype::int8:
+      return kv_form::int8;
+    case kv_dtype::f16:
+      break;
+  }
+  return kv_form::f16;
+}
+
 kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   if (layout.head_dim % 8 != 0 || layout.head_dim > longest_head)
     throw device_failure("attention heads of " + std::to_string(layout.head_dim) +
@@ -60,7 +74,8 @@ kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   v.block_tokens = layout.block_tokens;
   v.kv_heads = layout.n_kv_heads;
   v.head_dim = layout.head_dim;
-  v.wide = layout.dtype == kv_dtype::f32 ? 1 : 0;
+  v.row_bytes = count_of(layout.row_bytes());
+  v.form = form_of(layout.dtype);
   v.head_planes = layout.shared ? 1 : 2;
   return v;
 }

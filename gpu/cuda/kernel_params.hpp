@@ -107,6 +107,10 @@ struct rope_launch {
   float scale = 1;
 };
 
+/// How the numbers of a row lie: `kv_dtype`.
+enum class kv_form : std::uint32_t { f16, f32, int8 };
+inline constexpr unsigned int8_header_bytes = 8;  ///< as `int8_row` has it
+
 /// Where keys and values lie: the sizes of gpu's `kv_layout`, and the layer's place in a block.
 struct kv_view {
   std::size_t layer_offset = 0;
@@ -114,7 +118,8 @@ struct kv_view {
   std::uint32_t block_tokens = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t wide = 0;         ///< 1: f32, 0: f16
+  std::uint32_t row_bytes = 0;
+  kv_form form = kv_form::f16;
   std::uint32_t head_planes = 2;  ///< keys and values; 1: values are the keys
 };
 

@@ -144,20 +144,55 @@ MOONCAF_KERNEL(mooncaf_rope, mooncaf::cuda::rope_launch, mooncaf::cuda::row_thre
   }
 }
 
+namespace mooncaf::cuda {
+
+/// Numbers of plane `plane` of the block's token.
+MOONCAF_DEVICE const float* kv_source(const kv_write_params& p, unsigned plane) {
+  const float* from =
+      plane % p.kv.head_planes == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
+  return from + std::size_t{plane / p.kv.head_planes} * p.kv.head_dim;
+}
+
+/// A warp writes a row as `int8_row` has it; its lanes four numbers at a time.
+MOONCAF_DEVICE void write_int8_rows(const kv_write_params& p, std::byte* block) {
+  const unsigned lane = thread_index() % warp_threads;
+  for (unsigned plane = thread_index() / warp_threads; plane < p.kv.head_planes * p.kv.kv_heads;
+       plane += row_threads / warp_threads) {
+    const float* from = kv_source(p, plane);
+    float top = 0;
+    for (unsigned i = lane; i < p.kv.head_dim; i += warp_threads) top = larger(top, magnitude(from[i]));
+    top = warp_max(top);
+    const bool any = top > 1e-30f;
+    const float inverse = any ? 127.0f / top : 0.0f;
+    auto* words = reinterpret_cast<std::uint32_t*>(block + std::size_t{plane} * p.kv.plane_bytes);
+    if (lane < 2) words[lane] = lane == 0 && any ? bits_of(top * (1.0f / 127.0f)) : 0;
+    for (unsigned i = lane; i < p.kv.head_dim / 4; i += warp_threads) {
+      std::uint32_t four = 0;
+      MOONCAF_UNROLL
+      for (unsigned j = 0; j < 4; ++j) {
+        const auto whole = static_cast<int>(nearest(static_cast<double>(from[4 * i + j] * inverse)));
+        four |= (static_cast<std::uint32_t>(whole) & 0xFFu) << (8 * j);
+      }
+      words[int8_header_bytes / 4 + i] = four;
+    }
+  }
+}
+
+}  // namespace mooncaf::cuda
+
 /// grid: tokens. A thread writes two numbers.
 MOONCAF_KERNEL(mooncaf_kv_write, mooncaf::cuda::kv_write_params, mooncaf::cuda::row_threads) {
   using namespace mooncaf::cuda;
   std::byte* block = p.blocks[block_x()];
   if (block == nullptr) return;
   block += p.kv.layer_offset + p.row_offsets[block_x()];
+  if (p.kv.form == kv_form::int8) return write_int8_rows(p, block);
   const unsigned pairs = p.kv.head_dim / 2;
   for (unsigned i = thread_index(); i < p.kv.head_planes * p.kv.kv_heads * pairs; i += row_threads) {
-    const unsigned plane = i / pairs, pair = i % pairs, head = plane / p.kv.head_planes;
-    const float* from =
-        plane % p.kv.head_planes == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
-    from += std::size_t{head} * p.kv.head_dim + 2 * pair;
+    const unsigned plane = i / pairs, pair = i % pairs;
+    const float* from = kv_source(p, plane) + 2 * pair;
     std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
-    if (p.kv.wide != 0) {
+    if (p.kv.form == kv_form::f32) {
       auto* at = reinterpret_cast<float*>(to) + 2 * pair;
       at[0] = from[0];
       at[1] = from[1];

@@ -22,6 +22,7 @@ void norm(const float* x, const float* gain, float eps, std::size_t n, float* ou
 }
 
 double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) {
+  if (layout.dtype == kv_dtype::int8) return int8_row::number(row, i);
   if (layout.dtype == kv_dtype::f32) {
     float f;
     std::memcpy(&f, row + 4 * i, 4);
@@ -30,6 +31,15 @@ double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) 
   std::uint16_t h;
   std::memcpy(&h, row + 2 * i, 2);
   return half_to_float(h);
+}
+
+void put_row(const kv_layout& layout, std::span<const float> from, std::byte* to) {
+  if (layout.dtype == kv_dtype::int8) return int8_row::write(from, to);
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    const auto half = float_to_half(from[d]);
+    if (layout.dtype == kv_dtype::f16) std::memcpy(to + 2 * d, &half, 2);
+    else std::memcpy(to + 4 * d, &from[d], 4);
+  }
 }
 
 /// Query head `head` at `position` against the keys that it shares with its group.
@@ -128,11 +138,7 @@ void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor 
           const float* from = (value ? v : k).row(seq.q_begin + i) + std::size_t{h} * layout.head_dim;
           auto* to = seq.blocks[position / layout.block_tokens].at +
                      layout.offset(layer, h, value, position % layout.block_tokens);
-          for (std::size_t d = 0; d < layout.head_dim; ++d) {
-            const auto half = float_to_half(from[d]);
-            if (layout.dtype == kv_dtype::f16) std::memcpy(to + 2 * d, &half, 2);
-            else std::memcpy(to + 4 * d, from + d, 4);
-          }
+          put_row(layout, {from, layout.head_dim}, to);
         }
       }
     }

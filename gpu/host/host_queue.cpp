@@ -214,10 +214,13 @@ void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
 void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                           std::span<const attention_seq> seqs) {
   const auto put = [&](const float* from, std::byte* to) {
-    if (layout.dtype == kv_dtype::f16) {
-      core_.kernels.to_half(from, layout.head_dim, reinterpret_cast<std::uint16_t*>(to));
-    } else {
-      std::memcpy(to, from, layout.row_bytes());
+    switch (layout.dtype) {
+      case kv_dtype::f16:
+        return core_.kernels.to_half(from, layout.head_dim, reinterpret_cast<std::uint16_t*>(to));
+      case kv_dtype::int8:
+        return core_.kernels.to_int8(from, layout.head_dim, to);
+      case kv_dtype::f32:
+        std::memcpy(to, from, layout.row_bytes());
     }
   };
   for (const auto& seq : seqs) {

@@ -62,6 +62,8 @@ struct kernel_set {
   /// `rotation` says: a pair's cosine at both its places, its sine negated at the first.
   void (*rope)(float* x, const float* turn, std::size_t n, bool neox);
   void (*to_half)(const float* x, std::size_t n, std::uint16_t* out);
+  /// `int8_row::write`, to the same bytes.
+  void (*to_int8)(const float* x, std::size_t n, std::byte* out);
   /// @param scratch  `attention_scratch_floats(...)` floats, 64-byte aligned, this thread's own.
   void (*attention)(const attention_task& task, float* scratch);
 };

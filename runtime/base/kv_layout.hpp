@@ -14,19 +14,27 @@
 
 #include "runtime/base/block_pieces.hpp"
 #include "runtime/base/hash.hpp"
+#include "runtime/base/int8_row.hpp"
 #include "runtime/base/words.hpp"
 
 namespace mooncaf {
 
-/// Element type of cached keys and values.
-enum class kv_dtype : std::uint8_t { f16 = 1, f32 = 2 };
+/// Number format of cached keys and values. A row is written once, as its token is computed, and every reader, tier and path
+/// has those bytes: what is rounded in `int8` is rounded for all, so that tokens do not depend on where a block was.
+enum class kv_dtype : std::uint8_t {
+  f16 = 1,
+  f32 = 2,
+  int8 = 3,  ///< `int8_row`: a little more than half of f16's bytes
+};
 
 constexpr auto words_of(kv_dtype) noexcept {
   using enum kv_dtype;
-  return words<kv_dtype, 2>{{{f16, "f16"}, {f32, "f32"}}};
+  return words<kv_dtype, 3>{{{f16, "f16"}, {f32, "f32"}, {int8, "int8"}}};
 }
 
-constexpr std::size_t size_bytes(kv_dtype t) noexcept { return t == kv_dtype::f16 ? 2 : 4; }
+constexpr std::size_t element_bytes(kv_dtype t) noexcept {
+  return t == kv_dtype::f16 ? 2 : t == kv_dtype::int8 ? 1 : 4;
+}
 
 /// Order of a page: a block in the host's memory (L2), beside a device that has memory of its own. In the
 /// page-first ones it is one piece of memory, and so one object for SSD and network without a copy.
@@ -73,7 +81,10 @@ struct kv_layout {
   /// Blocks in a group of `layer_first`, layers together: long runs, and little memory left over at its end.
   static constexpr std::uint32_t layer_group = 16;
 
-  constexpr std::size_t row_bytes() const noexcept { return head_dim * size_bytes(dtype); }
+  /// Of one token of one plane.
+  constexpr std::size_t row_bytes() const noexcept {
+    return dtype == kv_dtype::int8 ? int8_row::bytes(head_dim) : head_dim * element_bytes(dtype);
+  }
   /// Bytes of one K or V plane of one head: [block_tokens, head_dim].
   constexpr std::size_t plane_bytes() const noexcept { return block_tokens * row_bytes(); }
   /// Planes of one layer of a block, one behind the other: keys and values of each head.

@@ -16,10 +16,10 @@ inline float integer_limit(std::size_t n) {
   return std::min(32767.0f, std::floor(std::sqrt(2147483647.0f / static_cast<float>(n)) * 0.99999f));
 }
 
-/// Elements [i, i + 16) of a row; 0 beyond its end.
-template <bool Half>
-MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) {
-  constexpr std::size_t size = Half ? 2 : 4;
+/// Elements [i, i + 16) of a row of `Type`, as `read` makes them of their bytes; 0 beyond the row's end.
+template <kv_dtype Type, class Read>
+MOONCAF_INLINE auto sixteen(const std::byte* row, std::size_t i, std::size_t n, const Read& read) {
+  constexpr std::size_t size = element_bytes(Type);
   alignas(64) std::byte copy[64];
   const std::byte* from = row + i * size;
   if (i + 16 > n) {
@@ -27,14 +27,21 @@ MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) 
     if (i < n) std::memcpy(copy, from, (n - i) * size);
     from = copy;
   }
-  if constexpr (Half) return load_half(from);
-  return load(reinterpret_cast<const float*>(from));
+  return read(from);
+}
+
+/// Elements [i, i + 16) of a row of numbers.
+template <kv_dtype Type>
+MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) {
+  return sixteen<Type>(row, i, n, [](const std::byte* from) {
+    if constexpr (Type == kv_dtype::f16) return load_half(from);
+    else return load(reinterpret_cast<const float*>(from));
+  });
 }
 
 /// Asks for a row that is needed soon: contexts lie in memory that no cache holds.
-template <bool Half>
-MOONCAF_INLINE void prefetch_row(const std::byte* row, std::size_t n) {
-  for (std::size_t at = 0; at < n * (Half ? 2 : 4); at += 64) __builtin_prefetch(row + at);
+MOONCAF_INLINE void prefetch_row(const std::byte* row, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
 }
 
 struct integer_scale {
@@ -45,37 +52,55 @@ struct integer_scale {
       : scale(top > 1e-30f ? top * (1.0f / limit) : 0.0f), inverse(top > 1e-30f ? limit / top : 0.0f) {}
 };
 
-/// A row of keys, values or a query in registers. `Vectors` = dim / 16; 0 where the row is read again
-/// instead.
-template <bool Half, unsigned Vectors>
-struct row_view {
+/// A row of keys, values or a query as integers and the value of 1, its numbers held in registers. `Vectors` = dim / 16;
+/// 0 where the row is read again instead.
+template <kv_dtype Type, unsigned Vectors>
+struct integer_row {
   v16 held[Vectors ? Vectors : 1];
   const std::byte* row;
   std::size_t n;
+  integer_scale by{0, 1};
 
-  MOONCAF_INLINE row_view(const std::byte* from, std::size_t elements_in_row)
+  MOONCAF_INLINE integer_row(const std::byte* from, std::size_t elements_in_row, std::size_t vectors,
+                             float limit)
       : row(from), n(elements_in_row) {
-    for (unsigned i = 0; i < Vectors; ++i) held[i] = elements<Half>(row, 16 * i, 16 * Vectors);
-  }
-  MOONCAF_INLINE v16 at(std::size_t i) const { return Vectors ? held[i] : elements<Half>(row, 16 * i, n); }
-  MOONCAF_INLINE integer_scale scale(std::size_t vectors, float limit) const {
+    for (unsigned i = 0; i < Vectors; ++i) held[i] = elements<Type>(row, 16 * i, 16 * Vectors);
     v16 peak{};
-    for (std::size_t i = 0; i < (Vectors ? Vectors : vectors); ++i) peak = max(peak, magnitude(at(i)));
-    return {largest(peak), limit};
+    for (std::size_t i = 0; i < (Vectors ? Vectors : vectors); ++i) peak = max(peak, magnitude(number(i)));
+    by = {largest(peak), limit};
+  }
+  MOONCAF_INLINE float scale() const { return by.scale; }
+  MOONCAF_INLINE i16x at(std::size_t i) const { return rounded(number(i) * splat(by.inverse)); }
+
+ private:
+  MOONCAF_INLINE v16 number(std::size_t i) const {
+    return Vectors ? held[i] : elements<Type>(row, 16 * i, n);
+  }
+};
+
+/// A row of `int8_row` has them already.
+template <unsigned Vectors>
+struct integer_row<kv_dtype::int8, Vectors> {
+  const std::byte* row;
+  std::size_t n;
+
+  MOONCAF_INLINE integer_row(const std::byte* from, std::size_t elements_in_row, std::size_t, float)
+      : row(from), n(Vectors ? 16 * Vectors : elements_in_row) {}
+  MOONCAF_INLINE float scale() const { return int8_row::scale_of(row); }
+  MOONCAF_INLINE i16x at(std::size_t i) const {
+    return sixteen<kv_dtype::int8>(row + int8_row::header_bytes, 16 * i, n,
+                                   [](const std::byte* from) { return load_bytes(from); });
   }
 };
 
 /// A row as pairs (i, i + 16) within each 32 elements. @returns its scale.
-template <bool Half, unsigned Vectors>
+template <kv_dtype Type, unsigned Vectors>
 MOONCAF_INLINE float pair_row(const std::byte* row, std::size_t n, std::size_t dim, float limit,
                               std::int32_t* out) {
-  const row_view<Half, Vectors> v{row, n};
-  const auto s = v.scale(dim / 16, limit);
-  const v16 inverse = splat(s.inverse);
-  for (std::size_t i = 0; i < (Vectors ? Vectors : dim / 16); i += 2) {
-    store_pairs(out + 8 * i, pair(rounded(v.at(i) * inverse), rounded(v.at(i + 1) * inverse)));
-  }
-  return s.scale;
+  const integer_row<Type, Vectors> v{row, n, dim / 16, limit};
+  for (std::size_t i = 0; i < (Vectors ? Vectors : dim / 16); i += 2)
+    store_pairs(out + 8 * i, pair(v.at(i), v.at(i + 1)));
+  return v.scale();
 }
 
 /// What one task works on; all in the caller's scratch memory.
@@ -109,9 +134,9 @@ struct attention_space {
 };
 
 /// Keys [start, start + count) of the task's context, transposed. Lanes beyond `count` get a scale of 0.
-template <bool Half, unsigned Vectors>
+template <kv_dtype Type, unsigned Vectors>
 void load_keys(const attention_task& task, std::uint32_t start, std::size_t count, const attention_space& s) {
-  const std::size_t n = task.layout->head_dim, words = s.dim / 2;
+  const std::size_t n = task.layout->head_dim, words = s.dim / 2, bytes = task.layout->row_bytes();
   const float limit = integer_limit(n);
   std::memset(s.key_scale, 0, key_tile * sizeof(float));
   for (std::size_t t = 0; t < count; t += 16) {
@@ -119,8 +144,8 @@ void load_keys(const attention_task& task, std::uint32_t start, std::size_t coun
     for (std::size_t k = 0; k < some; ++k) {
       const auto position = start + static_cast<std::uint32_t>(t + k);
       const auto* row = task.row(position, false);
-      prefetch_row<Half>(task.row(position, true), n);
-      s.key_scale[t + k] = pair_row<Half, Vectors>(row, n, s.dim, limit, s.staging + k * words);
+      prefetch_row(task.row(position, true), bytes);
+      s.key_scale[t + k] = pair_row<Type, Vectors>(row, n, s.dim, limit, s.staging + k * words);
     }
     if (some < 16) std::memset(s.staging + some * words, 0, (16 - some) * words * sizeof(std::int32_t));
     for (std::size_t w = 0; w < words; w += 16)
@@ -129,10 +154,11 @@ void load_keys(const attention_task& task, std::uint32_t start, std::size_t coun
 }
 
 /// The same for values, which stay in order; pairs of keys lie side by side.
-template <bool Half, unsigned Vectors>
+template <kv_dtype Type, unsigned Vectors>
 void load_values(const attention_task& task, std::uint32_t start, std::size_t count,
                  const attention_space& s) {
   const std::size_t n = task.layout->head_dim, vectors = Vectors ? Vectors : s.dim / 16;
+  const std::size_t bytes = task.layout->row_bytes();
   const float limit = integer_limit(key_tile);
   std::memset(s.value_scale, 0, key_tile * sizeof(float));
   const auto row = [&](std::size_t k) { return task.row(start + static_cast<std::uint32_t>(k), true); };
@@ -145,39 +171,41 @@ void load_values(const attention_task& task, std::uint32_t start, std::size_t co
         continue;
       }
       if (ahead) {
-        prefetch_row<Half>(task.row(start + key_tile + static_cast<std::uint32_t>(k), false), n);
-        prefetch_row<Half>(task.row(start + key_tile + static_cast<std::uint32_t>(k) + 16, false), n);
+        prefetch_row(task.row(start + key_tile + static_cast<std::uint32_t>(k), false), bytes);
+        prefetch_row(task.row(start + key_tile + static_cast<std::uint32_t>(k) + 16, false), bytes);
       }
-      const row_view<Half, Vectors> low{row(k), n};
-      const auto a = low.scale(vectors, limit);
-      s.value_scale[k] = a.scale;
+      const integer_row<Type, Vectors> low{row(k), n, vectors, limit};
+      s.value_scale[k] = low.scale();
       if (k + 16 >= count) {
-        for (std::size_t i = 0; i < vectors; ++i) {
-          store_pairs(out + 16 * i, pair(rounded(low.at(i) * splat(a.inverse)), i16x{}));
-        }
+        for (std::size_t i = 0; i < vectors; ++i) store_pairs(out + 16 * i, pair(low.at(i), i16x{}));
         continue;
       }
-      const row_view<Half, Vectors> high{row(k + 16), n};
-      const auto b = high.scale(vectors, limit);
-      s.value_scale[k + 16] = b.scale;
-      for (std::size_t i = 0; i < vectors; ++i) {
-        store_pairs(out + 16 * i,
-                    pair(rounded(low.at(i) * splat(a.inverse)), rounded(high.at(i) * splat(b.inverse))));
-      }
+      const integer_row<Type, Vectors> high{row(k + 16), n, vectors, limit};
+      s.value_scale[k + 16] = high.scale();
+      for (std::size_t i = 0; i < vectors; ++i) store_pairs(out + 16 * i, pair(low.at(i), high.at(i)));
     }
   }
 }
 
 void load_tile(const attention_task& task, std::uint32_t start, std::size_t count, const attention_space& s) {
-  const auto load_as = [&]<bool Half, unsigned Vectors>() {
-    load_keys<Half, Vectors>(task, start, count, s);
-    load_values<Half, Vectors>(task, start, count, s);
+  const auto load_rows = [&]<kv_dtype Type, unsigned Vectors>() {
+    load_keys<Type, Vectors>(task, start, count, s);
+    load_values<Type, Vectors>(task, start, count, s);
   };
-  const auto dim = task.layout->head_dim;
-  if (task.layout->dtype == kv_dtype::f32) load_as.template operator()<false, 0>();
-  else if (dim == 64) load_as.template operator()<true, 4>();
-  else if (dim == 128) load_as.template operator()<true, 8>();
-  else load_as.template operator()<true, 0>();
+  const auto load_as = [&]<kv_dtype Type>() {
+    const auto dim = task.layout->head_dim;
+    if (dim == 64) load_rows.template operator()<Type, 4>();
+    else if (dim == 128) load_rows.template operator()<Type, 8>();
+    else load_rows.template operator()<Type, 0>();
+  };
+  switch (task.layout->dtype) {
+    case kv_dtype::f32:
+      return load_rows.template operator()<kv_dtype::f32, 0>();
+    case kv_dtype::f16:
+      return load_as.template operator()<kv_dtype::f16>();
+    case kv_dtype::int8:
+      return load_as.template operator()<kv_dtype::int8>();
+  }
 }
 
 /// Integer products of `Rows` query rows with the 64 keys. Those that the tile lacks give anything.
@@ -290,8 +318,8 @@ void attention(const attention_task& task, float* scratch) {
   const float limit = integer_limit(layout.head_dim);
   for (std::size_t r = 0; r < rows; ++r) {
     const float* q = task.q + r / task.group * task.q_stride + r % task.group * layout.head_dim;
-    s.query_scale[r] = pair_row<false, 0>(reinterpret_cast<const std::byte*>(q), layout.head_dim, s.dim,
-                                          limit, s.queries + r * s.dim / 2) *
+    s.query_scale[r] = pair_row<kv_dtype::f32, 0>(reinterpret_cast<const std::byte*>(q), layout.head_dim,
+                                                  s.dim, limit, s.queries + r * s.dim / 2) *
                        (task.scale * 1.44269504088896341f);
     // A sink is a score that is there before the first tile.
     const bool sink = task.sinks != nullptr;

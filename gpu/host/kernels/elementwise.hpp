@@ -119,3 +119,17 @@ void to_half(const float* x, std::size_t n, std::uint16_t* out) {
     out[i] = static_cast<std::uint16_t>(sign | half);
   }
 }
+
+void to_int8(const float* x, std::size_t n, std::byte* out) {
+  const auto* row = reinterpret_cast<const std::byte*>(x);
+  v16 peak{};
+  for (std::size_t i = 0; i < n; i += 16) peak = max(peak, magnitude(elements<kv_dtype::f32>(row, i, n)));
+  const integer_scale by{largest(peak), int8_row::most};
+  int8_row::begin(by.scale, n, out);
+  for (std::size_t i = 0; i < n; i += 16) {
+    std::int32_t integers[16];
+    store_pairs(integers, rounded(elements<kv_dtype::f32>(row, i, n) * splat(by.inverse)));
+    for (std::size_t j = 0; j < std::min<std::size_t>(16, n - i); ++j)
+      out[int8_row::header_bytes + i + j] = static_cast<std::byte>(integers[j]);
+  }
+}

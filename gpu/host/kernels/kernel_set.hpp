@@ -30,7 +30,7 @@ namespace {
 
 }  // namespace
 
-const kernel_set set{MOONCAF_ISA,    quantize, matmul_packed, matmul_plain, rms_norm, swiglu,   geglu,
-                     clamped_swiglu, add,      soft_cap,      rope,         to_half,  attention};
+const kernel_set set{MOONCAF_ISA,    quantize, matmul_packed, matmul_plain, rms_norm, swiglu,  geglu,
+                     clamped_swiglu, add,      soft_cap,      rope,         to_half,  to_int8, attention};
 
 }  // namespace mooncaf::MOONCAF_KERNELS

@@ -71,6 +71,10 @@ MOONCAF_INLINE v16 load_brain(const void* p) {
   return {(f8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16),
           (f8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1)), 16)};
 }
+MOONCAF_INLINE i16x load_bytes(const void* p) {
+  const __m128i all = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {(i8x)_mm256_cvtepi8_epi32(all), (i8x)_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(all, all))};
+}
 
 MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) {
   return {(i8x)_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),

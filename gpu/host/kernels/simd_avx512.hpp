@@ -22,6 +22,9 @@ MOONCAF_INLINE v16 load_brain(const void* p) {
   const __m256i bits = _mm256_loadu_si256(static_cast<const __m256i*>(p));
   return (v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
 }
+MOONCAF_INLINE i16x load_bytes(const void* p) {
+  return (i16x)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 
 MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) { return (i16x)_mm512_loadu_si512(p); }
 MOONCAF_INLINE void store_pairs(std::int32_t* p, i16x v) { _mm512_storeu_si512(p, (__m512i)v); }

@@ -46,6 +46,13 @@ MOONCAF_INLINE v16 load_brain(const void* p) {
   for (int i = 0; i < 16; ++i) bits[i] = std::uint32_t{brain[i]} << 16;
   return (v16)bits;
 }
+MOONCAF_INLINE i16x load_bytes(const void* p) {
+  std::int8_t bytes[16];
+  std::memcpy(bytes, p, sizeof bytes);
+  i16x v;
+  for (int i = 0; i < 16; ++i) v[i] = bytes[i];
+  return v;
+}
 
 MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) {
   i16x v;
