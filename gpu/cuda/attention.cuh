@@ -42,11 +42,22 @@ struct eight_numbers {
 };
 
 /// Elements [first, first + 8) of a row that is not of f16.
-MOONCAF_DEVICE eight_numbers read_eight(kv_form form, const std::byte* row, unsigned first) {
+MOONCAF_DEVICE eight_numbers read_eight(const kv_view& kv, const std::byte* row, unsigned first) {
   eight_numbers out;
-  if (form == kv_form::int8) {
+  if (kv.form == kv_form::int4) {
+    const words2 bytes = load8(row + kv.header_bytes + first / 16 * 8);
+    const auto multiplier = static_cast<unsigned>(row[int4_multipliers_at + first / int4_group]);
+    const float scale = *reinterpret_cast<const float*>(row) * static_cast<float>(multiplier);
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      const unsigned half = bytes.w[i / 4] >> (8 * (i % 4) + first % 16 / 2) & 15u;
+      out.at[i] = scale * static_cast<float>(static_cast<int>(half ^ 8u) - 8);
+    }
+    return out;
+  }
+  if (kv.form == kv_form::int8) {
     const float scale = *reinterpret_cast<const float*>(row);
-    const words2 bytes = load8(row + int8_header_bytes + first);
+    const words2 bytes = load8(row + kv.header_bytes + first);
     MOONCAF_UNROLL
     for (unsigned i = 0; i < 8; ++i) {
       const auto whole = static_cast<std::int8_t>(bytes.w[i / 4] >> (8 * (i % 4)) & 0xFFu);
@@ -80,7 +91,7 @@ MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& 
       copy_async16(at, from + 2 * first_element, there);
       continue;
     }
-    const eight_numbers numbers = there ? read_eight(p.kv.form, from, first_element) : eight_numbers{};
+    const eight_numbers numbers = there ? read_eight(p.kv, from, first_element) : eight_numbers{};
     auto* halves = reinterpret_cast<std::uint32_t*>(at);
     MOONCAF_UNROLL
     for (unsigned j = 0; j < 4; ++j) halves[j] = pack_half2(numbers.at[2 * j], numbers.at[2 * j + 1]);

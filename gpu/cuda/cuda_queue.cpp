@@ -48,7 +48,7 @@ kernel product_kernel(weight_form form, bool few) {
   return few ? kernel::product_f32_few : kernel::product_f32_many;
 }
 
-static_assert(int8_header_bytes == int8_row::header_bytes);
+static_assert(int4_group == int4_row::group && int4_multipliers_at == int4_row::multipliers_at);
 
 kv_form form_of(kv_dtype type) {
   switch (type) {
@@ -56,6 +56,8 @@ kv_form form_of(kv_dtype type) {
       return kv_form::f32;
     case kv_dtype::int8:
       return kv_form::int8;
+    case kv_dtype::int4:
+      return kv_form::int4;
     case kv_dtype::f16:
       break;
   }
@@ -76,6 +78,8 @@ kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   v.head_dim = layout.head_dim;
   v.row_bytes = count_of(layout.row_bytes());
   v.form = form_of(layout.dtype);
+  if (layout.dtype == kv_dtype::int8) v.header_bytes = int8_row::header_bytes;
+  if (layout.dtype == kv_dtype::int4) v.header_bytes = count_of(int4_row::header_bytes(layout.head_dim));
   v.head_planes = layout.shared ? 1 : 2;
   return v;
 }

@@ -108,8 +108,8 @@ struct rope_launch {
 };
 
 /// How the numbers of a row lie: `kv_dtype`.
-enum class kv_form : std::uint32_t { f16, f32, int8 };
-inline constexpr unsigned int8_header_bytes = 8;  ///< as `int8_row` has it
+enum class kv_form : std::uint32_t { f16, f32, int8, int4 };
+inline constexpr unsigned int4_group = 32, int4_multipliers_at = 4;  ///< as `int4_row` has them
 
 /// Where keys and values lie: the sizes of gpu's `kv_layout`, and the layer's place in a block.
 struct kv_view {
@@ -119,6 +119,7 @@ struct kv_view {
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t row_bytes = 0;
+  std::uint32_t header_bytes = 0;  ///< of a row, before its integers
   kv_form form = kv_form::f16;
   std::uint32_t head_planes = 2;  ///< keys and values; 1: values are the keys
 };

@@ -153,15 +153,21 @@ MOONCAF_DEVICE const float* kv_source(const kv_write_params& p, unsigned plane) 
   return from + std::size_t{plane / p.kv.head_planes} * p.kv.head_dim;
 }
 
+/// Largest magnitude of a row, in all lanes of the warp.
+MOONCAF_DEVICE float warp_top(const float* row, unsigned begin, unsigned end) {
+  float top = 0;
+  for (unsigned i = begin + thread_index() % warp_threads; i < end; i += warp_threads)
+    top = larger(top, magnitude(row[i]));
+  return warp_max(top);
+}
+
 /// A warp writes a row as `int8_row` has it; its lanes four numbers at a time.
 MOONCAF_DEVICE void write_int8_rows(const kv_write_params& p, std::byte* block) {
   const unsigned lane = thread_index() % warp_threads;
   for (unsigned plane = thread_index() / warp_threads; plane < p.kv.head_planes * p.kv.kv_heads;
        plane += row_threads / warp_threads) {
     const float* from = kv_source(p, plane);
-    float top = 0;
-    for (unsigned i = lane; i < p.kv.head_dim; i += warp_threads) top = larger(top, magnitude(from[i]));
-    top = warp_max(top);
+    const float top = warp_top(from, 0, p.kv.head_dim);
     const bool any = top > 1e-30f;
     const float inverse = any ? 127.0f / top : 0.0f;
     auto* words = reinterpret_cast<std::uint32_t*>(block + std::size_t{plane} * p.kv.plane_bytes);
@@ -173,8 +179,44 @@ MOONCAF_DEVICE void write_int8_rows(const kv_write_params& p, std::byte* block) 
         const auto whole = static_cast<int>(nearest(static_cast<double>(from[4 * i + j] * inverse)));
         four |= (static_cast<std::uint32_t>(whole) & 0xFFu) << (8 * j);
       }
-      words[int8_header_bytes / 4 + i] = four;
+      words[p.kv.header_bytes / 4 + i] = four;
     }
+  }
+}
+
+/// The same of `int4_row`, whose words have dimensions 4 j to 4 j + 3 of a piece of 16 and those 8 behind them.
+MOONCAF_DEVICE void write_int4_rows(const kv_write_params& p, std::byte* block) {
+  const unsigned lane = thread_index() % warp_threads, dims = p.kv.head_dim;
+  const unsigned groups = (dims + int4_group - 1) / int4_group;
+  for (unsigned plane = thread_index() / warp_threads; plane < p.kv.head_planes * p.kv.kv_heads;
+       plane += row_threads / warp_threads) {
+    const float* from = kv_source(p, plane);
+    std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
+    const float top = warp_top(from, 0, dims);
+    const bool any = top > 1e-30f;
+    const float multiplier_of = any ? 255.0f / top : 0.0f, units = any ? 1785.0f / top : 0.0f;
+    for (unsigned group = 0; group < groups; ++group) {
+      const unsigned begin = group * int4_group, end = begin + int4_group < dims ? begin + int4_group : dims;
+      const float multiplier = smaller(255.0f, rounded_up(warp_top(from, begin, end) * multiplier_of));
+      const float inverse = multiplier > 0 ? units / multiplier : 0.0f;
+      if (lane == 0)
+        to[int4_multipliers_at + group] = static_cast<std::byte>(static_cast<unsigned>(multiplier));
+      const unsigned first = begin + lane / 2 * 16 + lane % 2 * 4;  // of this lane's word
+      if (lane >= 4 || begin + lane / 2 * 16 >= dims) continue;
+      std::uint32_t word = 0;
+      MOONCAF_UNROLL
+      for (unsigned i = 0; i < 8; ++i) {
+        const unsigned at = first + i % 4 + i / 4 * 8;
+        const float scaled = at < dims ? from[at] * inverse : 0.0f;
+        const auto whole =
+            static_cast<int>(nearest(static_cast<double>(smaller(7.0f, larger(-7.0f, scaled)))));
+        word |= (static_cast<std::uint32_t>(whole) & 15u) << (8 * (i % 4) + i / 4 * 4);
+      }
+      *reinterpret_cast<std::uint32_t*>(to + p.kv.header_bytes + first / 16 * 8 + lane % 2 * 4) = word;
+    }
+    if (lane != 0) continue;
+    *reinterpret_cast<float*>(to) = any ? top * (1.0f / 1785.0f) : 0.0f;
+    for (unsigned at = int4_multipliers_at + groups; at < p.kv.header_bytes; ++at) to[at] = std::byte{};
   }
 }
 
@@ -187,6 +229,7 @@ MOONCAF_KERNEL(mooncaf_kv_write, mooncaf::cuda::kv_write_params, mooncaf::cuda::
   if (block == nullptr) return;
   block += p.kv.layer_offset + p.row_offsets[block_x()];
   if (p.kv.form == kv_form::int8) return write_int8_rows(p, block);
+  if (p.kv.form == kv_form::int4) return write_int4_rows(p, block);
   const unsigned pairs = p.kv.head_dim / 2;
   for (unsigned i = thread_index(); i < p.kv.head_planes * p.kv.kv_heads * pairs; i += row_threads) {
     const unsigned plane = i / pairs, pair = i % pairs;

@@ -43,6 +43,7 @@ MOONCAF_DEVICE float exponential2(float x) {
   return y;
 }
 MOONCAF_DEVICE double nearest(double x) { return rint(x); }
+MOONCAF_DEVICE float rounded_up(float x) { return ceilf(x); }
 
 MOONCAF_DEVICE std::uint32_t bits_of(float x) { return __float_as_uint(x); }
 MOONCAF_DEVICE float float_from_bits(std::uint32_t bits) { return __uint_as_float(bits); }

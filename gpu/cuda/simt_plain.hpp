@@ -69,6 +69,7 @@ inline float square_root(float x) { return std::sqrt(x); }
 inline float exponential(float x) { return std::exp(x); }
 inline float exponential2(float x) { return std::exp2(x); }
 inline double nearest(double x) { return std::rint(x); }
+inline float rounded_up(float x) { return std::ceil(x); }
 inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 inline float float_from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 

@@ -23,6 +23,7 @@ void norm(const float* x, const float* gain, float eps, std::size_t n, float* ou
 
 double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) {
   if (layout.dtype == kv_dtype::int8) return int8_row::number(row, i);
+  if (layout.dtype == kv_dtype::int4) return int4_row::number(row, layout.head_dim, i);
   if (layout.dtype == kv_dtype::f32) {
     float f;
     std::memcpy(&f, row + 4 * i, 4);
@@ -35,6 +36,7 @@ double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) 
 
 void put_row(const kv_layout& layout, std::span<const float> from, std::byte* to) {
   if (layout.dtype == kv_dtype::int8) return int8_row::write(from, to);
+  if (layout.dtype == kv_dtype::int4) return int4_row::write(from, to);
   for (std::size_t d = 0; d < from.size(); ++d) {
     const auto half = float_to_half(from[d]);
     if (layout.dtype == kv_dtype::f16) std::memcpy(to + 2 * d, &half, 2);

@@ -219,6 +219,8 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
         return core_.kernels.to_half(from, layout.head_dim, reinterpret_cast<std::uint16_t*>(to));
       case kv_dtype::int8:
         return core_.kernels.to_int8(from, layout.head_dim, to);
+      case kv_dtype::int4:
+        return core_.kernels.to_int4(from, layout.head_dim, to);
       case kv_dtype::f32:
         std::memcpy(to, from, layout.row_bytes());
     }

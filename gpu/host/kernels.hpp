@@ -64,6 +64,7 @@ struct kernel_set {
   void (*to_half)(const float* x, std::size_t n, std::uint16_t* out);
   /// `int8_row::write`, to the same bytes.
   void (*to_int8)(const float* x, std::size_t n, std::byte* out);
+  void (*to_int4)(const float* x, std::size_t n, std::byte* out);  ///< the same of `int4_row`
   /// @param scratch  `attention_scratch_floats(...)` floats, 64-byte aligned, this thread's own.
   void (*attention)(const attention_task& task, float* scratch);
 };

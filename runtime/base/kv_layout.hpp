@@ -14,6 +14,7 @@
 
 #include "runtime/base/block_pieces.hpp"
 #include "runtime/base/hash.hpp"
+#include "runtime/base/int4_row.hpp"
 #include "runtime/base/int8_row.hpp"
 #include "runtime/base/words.hpp"
 
@@ -25,17 +26,28 @@ enum class kv_dtype : std::uint8_t {
   f16 = 1,
   f32 = 2,
   int8 = 3,  ///< `int8_row`: a little more than half of f16's bytes
+  int4 = 4,  ///< `int4_row`: a little more than a quarter
 };
 
 constexpr auto words_of(kv_dtype) noexcept {
   using enum kv_dtype;
-  return words<kv_dtype, 3>{{{f16, "f16"}, {f32, "f32"}, {int8, "int8"}}};
+  return words<kv_dtype, 4>{{{f16, "f16"}, {f32, "f32"}, {int8, "int8"}, {int4, "int4"}}};
 }
 
-constexpr std::size_t element_bytes(kv_dtype t) noexcept {
-  return t == kv_dtype::f16 ? 2 : t == kv_dtype::int8 ? 1 : 4;
+/// A row of `dims` numbers, and what goes with it.
+constexpr std::size_t row_bytes(kv_dtype type, std::size_t dims) noexcept {
+  switch (type) {
+    case kv_dtype::f16:
+      return 2 * dims;
+    case kv_dtype::f32:
+      return 4 * dims;
+    case kv_dtype::int8:
+      return int8_row::bytes(dims);
+    case kv_dtype::int4:
+      return int4_row::bytes(dims);
+  }
+  return 0;
 }
-
 /// Order of a page: a block in the host's memory (L2), beside a device that has memory of its own. In the
 /// page-first ones it is one piece of memory, and so one object for SSD and network without a copy.
 enum class page_order : std::uint8_t {
@@ -82,9 +94,7 @@ struct kv_layout {
   static constexpr std::uint32_t layer_group = 16;
 
   /// Of one token of one plane.
-  constexpr std::size_t row_bytes() const noexcept {
-    return dtype == kv_dtype::int8 ? int8_row::bytes(head_dim) : head_dim * element_bytes(dtype);
-  }
+  constexpr std::size_t row_bytes() const noexcept { return mooncaf::row_bytes(dtype, head_dim); }
   /// Bytes of one K or V plane of one head: [block_tokens, head_dim].
   constexpr std::size_t plane_bytes() const noexcept { return block_tokens * row_bytes(); }
   /// Planes of one layer of a block, one behind the other: keys and values of each head.

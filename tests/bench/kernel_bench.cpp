@@ -139,24 +139,29 @@ class bench {
 
   /// Milliseconds of one layer's attention for `queries` last positions of `sequences` contexts of `context`
   /// tokens.
-  double attention_ms(std::size_t sequences, std::uint32_t queries, std::uint32_t context) {
-    const kv_layout layout{1, 3, 64, 64, kv_dtype::f16};
+  double attention_ms(std::size_t sequences, std::uint32_t queries, std::uint32_t context,
+                      kv_dtype dtype = kv_dtype::f16) {
+    const kv_layout layout{1, 3, 64, 64, dtype};
     const auto blocks = layout.blocks_for(context);
-    std::vector<std::uint16_t> kv(sequences * blocks * layout.block_bytes() / 2);
-    for (auto& h : kv) h = static_cast<std::uint16_t>(0x3000 + random_() % 0x0C00 + (random_() % 2) * 0x8000);
+    std::vector<std::byte> kv(sequences * blocks * layout.block_bytes());
     std::vector<std::vector<device_bytes>> tables(sequences);
     std::vector<attention_seq> seqs;
+    const auto width = std::size_t{layout.n_kv_heads} * layout.head_dim;
+    std::vector<float> k(context * width), v(context * width);
+    for (auto* numbers : {&k, &v})
+      for (auto& x : *numbers) x = uniform();
+    const device_turn turn(*queue_);
     for (std::size_t s = 0; s < sequences; ++s) {
-      for (std::size_t b = 0; b < blocks; ++b) {
-        tables[s].push_back(
-            {reinterpret_cast<std::byte*>(kv.data()) + (s * blocks + b) * layout.block_bytes()});
-      }
+      for (std::size_t b = 0; b < blocks; ++b)
+        tables[s].push_back({kv.data() + (s * blocks + b) * layout.block_bytes()});
       seqs.push_back({static_cast<std::uint32_t>(s * queries), queries, context, tables[s]});
+      const attention_seq whole{0, context, context, tables[s]};
+      queue_->kv_write(layout, 0, {k.data(), context, width, width}, {v.data(), context, width, width},
+                       {&whole, 1});
     }
     const auto rows = sequences * queries;
     std::vector<float> q(rows * dim), out(rows * dim);
     for (auto& x : q) x = uniform();
-    const device_turn turn(*queue_);
     std::vector<double> times;
     for (int i = 0; i < 12; ++i) {
       times.push_back(seconds_of([&] {
@@ -229,4 +234,11 @@ int main(int argc, char** argv) {
   }
   std::printf("  batch of 8,  context  1024: %7.2f\n", b.attention_ms(8, 1, 1024));
   std::printf("  batch of 1,  context  4096: %7.2f\n", b.attention_ms(1, 1, 4096));
+  std::printf("… of one step of decoding, batch of 8, ms by number format\n");
+  for (const std::uint32_t context : {4096u, 8192u, 16'384u, 32'768u}) {
+    std::printf("  context %5u:", context);
+    for (const auto dtype : all_values<kv_dtype>())
+      std::printf("  %s %7.2f", std::string{to_string(dtype)}.c_str(), b.attention_ms(8, 1, context, dtype));
+    std::printf("\n");
+  }
 }

@@ -40,7 +40,7 @@ double longest_row(ggml_type type, const std::vector<std::byte>& data, std::size
 
 const kv_layout half_layout{2, 2, 64, 16, kv_dtype::f16}, float_layout{2, 2, 64, 16, kv_dtype::f32},
     shared_layout{2, 2, 64, 16, kv_dtype::f16, true}, byte_layout{2, 2, 64, 16, kv_dtype::int8},
-    shared_bytes{2, 2, 64, 16, kv_dtype::int8, true};
+    shared_bytes{2, 2, 64, 16, kv_dtype::int8, true}, nibble_layout{2, 2, 64, 16, kv_dtype::int4};
 constexpr std::uint32_t heads = 6;
 
 /// Two sequences whose rows lie one behind the other: 40 tokens of which all are queries, 33 of which 3 are.
@@ -243,7 +243,8 @@ TEST_CASE("rows are gathered as they are, and added with their weights where the
 }
 
 TEST_CASE("keys and values are written to the same bytes by every device, and to no other") {
-  for (const auto& layout : {half_layout, float_layout, shared_layout, byte_layout, shared_bytes}) {
+  for (const auto& layout :
+       {half_layout, float_layout, shared_layout, byte_layout, shared_bytes, nibble_layout}) {
     two_sequences s(6);
     const auto written = [&](device& d) {
       device_world w(d);
@@ -284,7 +285,8 @@ TEST_CASE("attention over blocks is near the definition, and its rows do not dep
                                                       {shared_layout, 9, 0, true},
                                                       {byte_layout, 0, 0, false},
                                                       {byte_layout, 9, 0.7f, true},
-                                                      {shared_bytes, 0, 0, false}}) {
+                                                      {shared_bytes, 0, 0, false},
+                                                      {nibble_layout, 0, 0, true}}) {
     two_sequences s(7);
     const auto attend = [&](device_world& w, bool together) {
       const auto a = w.blocks(layout, 40), b = w.blocks(layout, 33);

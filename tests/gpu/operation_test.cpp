@@ -237,10 +237,12 @@ TEST_CASE(
     kv_dtype dtype;
   };
   const shape shapes[] = {
-      {3, 3, 64, 64, kv_dtype::f16},   {2, 1, 80, 16, kv_dtype::f16},  {1, 4, 128, 64, kv_dtype::f32},
-      {2, 8, 96, 48, kv_dtype::f16},   {1, 2, 20, 10, kv_dtype::f32},  {1, 5, 128, 32, kv_dtype::f16},
-      {1, 40, 576, 32, kv_dtype::f16}, {3, 3, 64, 64, kv_dtype::int8}, {2, 4, 128, 32, kv_dtype::int8},
-      {1, 2, 20, 10, kv_dtype::int8},  {2, 8, 96, 48, kv_dtype::int8}, {1, 40, 576, 32, kv_dtype::int8}};
+      {3, 3, 64, 64, kv_dtype::f16},   {2, 1, 80, 16, kv_dtype::f16},   {1, 4, 128, 64, kv_dtype::f32},
+      {2, 8, 96, 48, kv_dtype::f16},   {1, 2, 20, 10, kv_dtype::f32},   {1, 5, 128, 32, kv_dtype::f16},
+      {1, 40, 576, 32, kv_dtype::f16}, {3, 3, 64, 64, kv_dtype::int8},  {2, 4, 128, 32, kv_dtype::int8},
+      {1, 2, 20, 10, kv_dtype::int8},  {2, 8, 96, 48, kv_dtype::int8},  {1, 40, 576, 32, kv_dtype::int8},
+      {3, 3, 64, 64, kv_dtype::int4},  {2, 4, 128, 32, kv_dtype::int4}, {1, 2, 20, 10, kv_dtype::int4},
+      {2, 8, 80, 48, kv_dtype::int4},  {1, 40, 576, 32, kv_dtype::int4}};
   for (const auto& isa : usable_isas()) {
     for (const auto& s : shapes) {
       const kv_layout layout{2, s.kv_heads, s.head_dim, s.block_tokens, s.dtype};
@@ -282,7 +284,7 @@ TEST_CASE(
     "keys and values are stored in the canonical layout, rounded as their type is, and nothing else is "
     "touched") {
   for (const auto& isa : usable_isas()) {
-    for (const auto dtype : {kv_dtype::f16, kv_dtype::f32, kv_dtype::int8}) {
+    for (const auto dtype : all_values<kv_dtype>()) {
       CAPTURE(isa);
       const kv_layout layout{3, 2, 20, 8, dtype};
       random_source r(1);

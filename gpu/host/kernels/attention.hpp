@@ -16,10 +16,9 @@ inline float integer_limit(std::size_t n) {
   return std::min(32767.0f, std::floor(std::sqrt(2147483647.0f / static_cast<float>(n)) * 0.99999f));
 }
 
-/// Elements [i, i + 16) of a row of `Type`, as `read` makes them of their bytes; 0 beyond the row's end.
-template <kv_dtype Type, class Read>
+/// Elements [i, i + 16), of `size` bytes each, as `read` makes them of their bytes; 0 beyond the row's end.
+template <std::size_t size, class Read>
 MOONCAF_INLINE auto sixteen(const std::byte* row, std::size_t i, std::size_t n, const Read& read) {
-  constexpr std::size_t size = element_bytes(Type);
   alignas(64) std::byte copy[64];
   const std::byte* from = row + i * size;
   if (i + 16 > n) {
@@ -33,10 +32,10 @@ MOONCAF_INLINE auto sixteen(const std::byte* row, std::size_t i, std::size_t n, 
 /// Elements [i, i + 16) of a row of numbers.
 template <kv_dtype Type>
 MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) {
-  return sixteen<Type>(row, i, n, [](const std::byte* from) {
-    if constexpr (Type == kv_dtype::f16) return load_half(from);
-    else return load(reinterpret_cast<const float*>(from));
-  });
+  return sixteen < Type == kv_dtype::f16 ? 2 : 4 > (row, i, n, [](const std::byte* from) {
+                                                 if constexpr (Type == kv_dtype::f16) return load_half(from);
+                                                 else return load(reinterpret_cast<const float*>(from));
+                                               });
 }
 
 /// Asks for a row that is needed soon: contexts lie in memory that no cache holds.
@@ -88,8 +87,26 @@ struct integer_row<kv_dtype::int8, Vectors> {
       : row(from), n(Vectors ? 16 * Vectors : elements_in_row) {}
   MOONCAF_INLINE float scale() const { return int8_row::scale_of(row); }
   MOONCAF_INLINE i16x at(std::size_t i) const {
-    return sixteen<kv_dtype::int8>(row + int8_row::header_bytes, 16 * i, n,
-                                   [](const std::byte* from) { return load_bytes(from); });
+    return sixteen<1>(row + int8_row::header_bytes, 16 * i, n,
+                      [](const std::byte* from) { return load_bytes(from); });
+  }
+};
+
+/// A row of `int4_row`, too: they are its integers times their group's multiplier.
+template <unsigned Vectors>
+struct integer_row<kv_dtype::int4, Vectors> {
+  const std::byte* row;
+  const std::byte* integers;
+  std::size_t n;
+
+  MOONCAF_INLINE integer_row(const std::byte* from, std::size_t elements_in_row, std::size_t, float)
+      : row(from),
+        integers(from + int4_row::header_bytes(Vectors ? 16 * Vectors : elements_in_row)),
+        n(Vectors ? 16 * Vectors : elements_in_row) {}
+  MOONCAF_INLINE float scale() const { return int4_row::scale_of(row); }
+  MOONCAF_INLINE i16x at(std::size_t i) const {
+    if (16 * i >= n) return i16x{};
+    return load_nibbles(integers + 8 * i) * int4_row::multiplier_of(row, 16 * i);
   }
 };
 
@@ -205,6 +222,8 @@ void load_tile(const attention_task& task, std::uint32_t start, std::size_t coun
       return load_as.template operator()<kv_dtype::f16>();
     case kv_dtype::int8:
       return load_as.template operator()<kv_dtype::int8>();
+    case kv_dtype::int4:
+      return load_as.template operator()<kv_dtype::int4>();
   }
 }
 

@@ -120,16 +120,42 @@ void to_half(const float* x, std::size_t n, std::uint16_t* out) {
   }
 }
 
+/// Largest magnitude of the elements [from, end) of a row of floats; `from` is a multiple of 16.
+MOONCAF_INLINE float top_of(const std::byte* row, std::size_t from, std::size_t end) {
+  v16 peak{};
+  for (std::size_t i = from; i < end; i += 16)
+    peak = max(peak, magnitude(elements<kv_dtype::f32>(row, i, end)));
+  return largest(peak);
+}
+
 void to_int8(const float* x, std::size_t n, std::byte* out) {
   const auto* row = reinterpret_cast<const std::byte*>(x);
-  v16 peak{};
-  for (std::size_t i = 0; i < n; i += 16) peak = max(peak, magnitude(elements<kv_dtype::f32>(row, i, n)));
-  const integer_scale by{largest(peak), int8_row::most};
+  const integer_scale by{top_of(row, 0, n), int8_row::most};
   int8_row::begin(by.scale, n, out);
   for (std::size_t i = 0; i < n; i += 16) {
     std::int32_t integers[16];
     store_pairs(integers, rounded(elements<kv_dtype::f32>(row, i, n) * splat(by.inverse)));
     for (std::size_t j = 0; j < std::min<std::size_t>(16, n - i); ++j)
       out[int8_row::header_bytes + i + j] = static_cast<std::byte>(integers[j]);
+  }
+}
+
+void to_int4(const float* x, std::size_t n, std::byte* out) {
+  const auto* row = reinterpret_cast<const std::byte*>(x);
+  const int4_row::factors by(top_of(row, 0, n));
+  int4_row::begin(by.scale, n, out);
+  auto* to = out + int4_row::header_bytes(n);
+  for (std::size_t i = 0; i < n; i += int4_row::group) {
+    const auto end = std::min(n, i + int4_row::group);
+    const float multiplier = by.multiplier(top_of(row, i, end)), inverse = by.inverse(multiplier);
+    out[int4_row::multipliers_at + i / int4_row::group] = static_cast<std::byte>(multiplier);
+    for (std::size_t j = i; j < end; j += 16) {
+      const v16 scaled = elements<kv_dtype::f32>(row, j, end) * splat(inverse);
+      const v16 capped_above = choose(scaled > splat(int4_row::most), splat(int4_row::most), scaled);
+      std::int32_t integers[16];
+      store_pairs(integers, rounded(max(splat(-int4_row::most), capped_above)));
+      for (std::size_t e = 0; e < 8; ++e)
+        to[j / 2 + e] = static_cast<std::byte>((integers[e] & 15) | (integers[8 + e] & 15) << 4);
+    }
   }
 }

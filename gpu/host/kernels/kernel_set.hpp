@@ -30,7 +30,8 @@ namespace {
 
 }  // namespace
 
-const kernel_set set{MOONCAF_ISA,    quantize, matmul_packed, matmul_plain, rms_norm, swiglu,  geglu,
-                     clamped_swiglu, add,      soft_cap,      rope,         to_half,  to_int8, attention};
+const kernel_set set{MOONCAF_ISA, quantize, matmul_packed,  matmul_plain, rms_norm,
+                     swiglu,      geglu,    clamped_swiglu, add,          soft_cap,
+                     rope,        to_half,  to_int8,        to_int4,      attention};
 
 }  // namespace mooncaf::MOONCAF_KERNELS

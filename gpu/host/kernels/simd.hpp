@@ -11,6 +11,7 @@
 //   swap_neighbours                                lanes 2 i and 2 i + 1 exchanged
 //   load_half, load_brain                          sixteen f16 or bf16 as floats
 //   load_bytes                                     sixteen signed bytes as integers
+//   load_nibbles                                   integers of 4 bits: the low halves of eight bytes, then the high ones
 //   load_pairs, store_pairs                        pairs of 16-bit integers, one in each half of a lane
 //   dot2(acc, a, b)                                acc + a.low * b.low + a.high * b.high, where every lane of
 //   a

@@ -24,6 +24,7 @@ MOONCAF_INLINE i16x operator<(v16 a, v16 b) { return {a.low < b.low, a.high < b.
 MOONCAF_INLINE i16x operator>(v16 a, v16 b) { return b < a; }
 MOONCAF_INLINE i16x operator+(i16x a, std::int32_t b) { return {a.low + b, a.high + b}; }
 MOONCAF_INLINE i16x operator-(i16x a, std::int32_t b) { return {a.low - b, a.high - b}; }
+MOONCAF_INLINE i16x operator*(i16x a, std::int32_t b) { return {a.low * b, a.high * b}; }
 MOONCAF_INLINE i16x operator&(i16x a, std::int32_t b) { return {a.low & b, a.high & b}; }
 MOONCAF_INLINE i16x operator|(i16x a, i16x b) { return {a.low | b.low, a.high | b.high}; }
 MOONCAF_INLINE i16x operator<<(i16x a, int b) { return {a.low << b, a.high << b}; }
@@ -74,6 +75,12 @@ MOONCAF_INLINE v16 load_brain(const void* p) {
 MOONCAF_INLINE i16x load_bytes(const void* p) {
   const __m128i all = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return {(i8x)_mm256_cvtepi8_epi32(all), (i8x)_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(all, all))};
+}
+
+MOONCAF_INLINE i16x load_nibbles(const void* p) {
+  const __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  return {(i8x)_mm256_srai_epi32(_mm256_slli_epi32(both, 28), 28),
+          (i8x)_mm256_srai_epi32(_mm256_slli_epi32(both, 24), 28)};
 }
 
 MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) {

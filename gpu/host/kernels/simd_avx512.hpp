@@ -26,6 +26,13 @@ MOONCAF_INLINE i16x load_bytes(const void* p) {
   return (i16x)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
 
+MOONCAF_INLINE i16x load_nibbles(const void* p) {
+  const __m128i eight = _mm_loadl_epi64(static_cast<const __m128i*>(p));
+  const __m512i twice = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(eight, eight));
+  const __m512i to_top = _mm512_inserti64x4(_mm512_set1_epi32(24), _mm256_set1_epi32(28), 0);
+  return (i16x)_mm512_srai_epi32(_mm512_sllv_epi32(twice, to_top), 28);
+}
+
 MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) { return (i16x)_mm512_loadu_si512(p); }
 MOONCAF_INLINE void store_pairs(std::int32_t* p, i16x v) { _mm512_storeu_si512(p, (__m512i)v); }
 MOONCAF_INLINE i16x dot2(i16x acc, std::int32_t a, i16x b) {

@@ -54,6 +54,14 @@ MOONCAF_INLINE i16x load_bytes(const void* p) {
   return v;
 }
 
+MOONCAF_INLINE i16x load_nibbles(const void* p) {
+  std::uint8_t bytes[8];
+  std::memcpy(bytes, p, sizeof bytes);
+  i16x v;
+  for (int i = 0; i < 16; ++i) v[i] = ((i < 8 ? bytes[i] & 15 : bytes[i - 8] >> 4) ^ 8) - 8;
+  return v;
+}
+
 MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) {
   i16x v;
   std::memcpy(&v, p, sizeof v);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "config/command_line.hpp"
+#include "config/defaults.hpp"
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/calibration.hpp"
 #include "runtime/model/gguf.hpp"
@@ -29,6 +30,7 @@ struct calibrate_request {
   std::string model, output;
   std::uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
   std::uint32_t chunk_tokens = 512, max_batch = 32, block_tokens = 64;
+  kv_dtype format = defaults::model::kv_dtype;
   std::uint64_t device_kv_tokens = 65'536, dram_tokens = 65'536, ssd_tokens = 0;
   double nic_gbit_per_s = 80;  ///< two processes of one host move so much through shared memory
   double ssd_gb_per_s = 1;
@@ -108,7 +110,7 @@ result<machine> open_machine(const calibrate_request& r) {
   m.hardware = make_host_device({r.threads, false, {}});
   const auto net = open_model(*m.hardware, r.model);
   if (!net) return fail(net.error());
-  const auto layout = (*net)->layout(r.block_tokens, kv_dtype::f16);
+  const auto layout = (*net)->layout(r.block_tokens, r.format);
   auto prefill =
       model_runner::make(*net, *m.hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
   if (!prefill) return fail(prefill.error());
@@ -214,6 +216,7 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
        whole("chunk-tokens", "of a prefill step", r.chunk_tokens, 64, 65'536),
        whole("max-batch", "of a decode step", r.max_batch, 4, 4096),
        whole("block-tokens", "of a KV block", r.block_tokens, 16, 512),
+       choice("kv-dtype", "number format of keys and values", r.format),
        whole("device-kv-tokens", "that a decode instance holds", r.device_kv_tokens, 1, 1'000'000'000),
        whole("dram-tokens", "of KV in the node's memory", r.dram_tokens, 0, 1'000'000'000'000),
        whole("ssd-tokens", "of KV on its disk", r.ssd_tokens, 0, 1'000'000'000'000),

@@ -60,7 +60,7 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 TEST_CASE_TEMPLATE("chunk size changes no bit of logits or KV", Kind, on_host, on_linked) {
   for (const bool exact : {true, false}) {
-    for (const auto dtype : {kv_dtype::f16, kv_dtype::f32}) {
+    for (const auto dtype : all_values<kv_dtype>()) {
       const set_up s(exact, dtype, usual, Kind::linked);
       const auto runner = s.runner();
       const auto ids = random_tokens(150, 300, 3);
