@@ -8,14 +8,13 @@
 #include "config/command_line.hpp"
 #include "config/defaults.hpp"
 #include "gpu/host/host_device.hpp"
+#include "runtime/loading/served_model.hpp"
 #include "runtime/model/calibration.hpp"
-#include "runtime/model/gguf.hpp"
-#include "runtime/model/gguf_source.hpp"
-#include "runtime/model/hf_source.hpp"
+#include "runtime/model/model_runner.hpp"
 #include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/cli/format_losses.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/profile.hpp"
-#include "storage/mapped_file.hpp"
 
 namespace mooncaf::sim {
 
@@ -28,6 +27,8 @@ constexpr std::size_t prefill_repeats = 6, decode_repeats = 20;
 
 struct calibrate_request {
   std::string model, output;
+  std::string text;       ///< a file; empty: formats are not compared
+  double accuracy = 1e9;  ///< nats a token that `format` may cost
   std::uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
   std::uint32_t chunk_tokens = 512, max_batch = 32, block_tokens = 64;
   kv_dtype format = defaults::model::kv_dtype;
@@ -40,23 +41,9 @@ struct calibrate_request {
 /// A model with the runners of prefill and decode workers, on a device of their own.
 struct machine {
   std::unique_ptr<device> hardware;
+  served_model loaded;
   std::unique_ptr<model_runner> prefill, decode;
 };
-
-result<std::shared_ptr<const model>> open_model(device& dev, const std::string& path) {
-  std::error_code none;
-  if (std::filesystem::is_directory(path, none)) {
-    const auto source = hf_source::open(path, map_files_of<mapped_file>(path));
-    if (!source) return fail(source.error());
-    return model::load(dev, **source, *source);
-  }
-  auto mapped = mapped_file::open(path);
-  if (!mapped) return fail(mapped.error());
-  const auto file = std::make_shared<mapped_file>(std::move(*mapped));
-  const auto parsed = parse_gguf(file->bytes(), path);
-  if (!parsed) return fail(parsed.error());
-  return model::load(dev, gguf_source(*parsed), file);
-}
 
 /// Shows the measurement under way and how far it is: all of them take half a minute.
 class progress {
@@ -108,13 +95,15 @@ result<std::vector<timing_point>> measured(const progress& shown, std::string_vi
 result<machine> open_machine(const calibrate_request& r) {
   machine m;
   m.hardware = make_host_device({r.threads, false, {}});
-  const auto net = open_model(*m.hardware, r.model);
-  if (!net) return fail(net.error());
-  const auto layout = (*net)->layout(r.block_tokens, r.format);
+  auto loaded = load_served_model(m.hardware.get(), r.model, "auto", {true, !r.text.empty()});
+  if (!loaded) return fail(loaded.error());
+  m.loaded = std::move(*loaded);
+  const auto& net = m.loaded.net;
+  const auto layout = net->layout(r.block_tokens, r.format);
   auto prefill =
-      model_runner::make(*net, *m.hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
+      model_runner::make(net, *m.hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
   if (!prefill) return fail(prefill.error());
-  auto decode = model_runner::make(*net, *m.hardware, {r.max_batch, r.max_batch, layout, 0});
+  auto decode = model_runner::make(net, *m.hardware, {r.max_batch, r.max_batch, layout, 0});
   if (!decode) return fail(decode.error());
   m.prefill = std::move(*prefill);
   m.decode = std::move(*decode);
@@ -145,6 +134,8 @@ struct calibrated {
   profile found;
   fit_error error;
   std::size_t passes = 0, steps = 0;  ///< shapes that were measured
+  std::size_t text_tokens = 0;
+  std::vector<format_loss> losses;  ///< on the text; empty: none was given
 };
 
 /// Comments for the profile's file.
@@ -156,14 +147,33 @@ std::string to_comments(const calibrated& c) {
                 "#   decode steps (%zu shapes)    %.1f %% on average, %.1f %% at most\n",
                 c.passes, 100 * c.error.prefill_mean, 100 * c.error.prefill_most, c.steps,
                 100 * c.error.decode_mean, 100 * c.error.decode_most);
-  return text;
+  if (c.losses.empty()) return text;
+  return std::string{text} + "# Nats a token of the text (" + std::to_string(c.text_tokens) +
+         " tokens) by kv-dtype: " + to_text(c.losses) + "\n";
+}
+
+/// What formats cost is known, and refused, before anything is timed.
+result<void> compare_formats(const calibrate_request& r, machine& m, calibrated& into, const console& io) {
+  if (r.text.empty()) return {};
+  std::ifstream file{r.text, std::ios::binary};
+  const std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+  if (!file) return fail(ec::io_error, "text: cannot read " + r.text);
+  auto tokens = m.loaded.text->encode_prompt(bytes);
+  tokens.resize(std::min<std::size_t>(tokens.size(), m.loaded.net->config().context_length));
+  auto losses = format_losses(m.loaded.net, *m.hardware, tokens, r.chunk_tokens, io);
+  if (!losses) return fail(losses.error());
+  into.text_tokens = tokens.size();
+  into.losses = std::move(*losses);
+  return within(into.losses, r.format, r.accuracy);
 }
 
 /// The cost of another machine beside it is measured last, so that the plain times are undisturbed.
 result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   const progress shown{io};
-  const auto mine = open_machine(r);
+  auto mine = open_machine(r);
   if (!mine) return fail(mine.error());
+  calibrated out;
+  if (const auto fits = compare_formats(r, *mine, out, io); !fits) return fail(fits.error());
   const auto prefill = [&] { return calibrate_prefill(*mine->prefill, r.chunk_tokens); };
   const auto decode = [&] { return calibrate_decode(*mine->decode, r.max_batch); };
   const auto passes = measured(shown, "prefill passes", prefill_repeats, prefill);
@@ -171,7 +181,7 @@ result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   const auto steps = measured(shown, "decode steps", decode_repeats, decode);
   if (!steps) return fail(steps.error());
   const auto& layout = mine->prefill->options().layout;
-  profile p;
+  profile& p = out.found;
   p.name =
       r.model.substr(r.model.find_last_of('/') + 1) + " on " + std::to_string(r.threads) + " CPU threads";
   p.layers = layout.n_layers;
@@ -198,7 +208,10 @@ result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   p.ssd_bytes_per_s = r.ssd_gb_per_s * 1e9;
   p.dram_tokens = r.dram_tokens;
   p.ssd_tokens = r.ssd_tokens;
-  return calibrated{p, error_of(p.costs, *passes, *steps), passes->size(), steps->size()};
+  out.error = error_of(p.costs, *passes, *steps);
+  out.passes = passes->size();
+  out.steps = steps->size();
+  return out;
 }
 
 }  // namespace
@@ -217,6 +230,8 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
        whole("max-batch", "of a decode step", r.max_batch, 4, 4096),
        whole("block-tokens", "of a KV block", r.block_tokens, 16, 512),
        choice("kv-dtype", "number format of keys and values", r.format),
+       text("text", "FILE", "a text like your users': what each number format costs on it", r.text),
+       real("kv-accuracy", "nats a token of the text that --kv-dtype may cost", r.accuracy, 0, 1e9),
        whole("device-kv-tokens", "that a decode instance holds", r.device_kv_tokens, 1, 1'000'000'000),
        whole("dram-tokens", "of KV in the node's memory", r.dram_tokens, 0, 1'000'000'000'000),
        whole("ssd-tokens", "of KV on its disk", r.ssd_tokens, 0, 1'000'000'000'000),

@@ -7,6 +7,7 @@
 
 #include "gpu/host/vocab_ops.hpp"
 #include "gpu/linked/linked_device.hpp"
+#include "runtime/model/text_loss.hpp"
 #include "tests/runtime/model/allocation_counter.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
 
@@ -76,6 +77,23 @@ TEST_CASE_TEMPLATE("chunk size changes no bit of logits or KV", Kind, on_host, o
       }
     }
   }
+}
+
+TEST_CASE("a text's loss is the mean of what the logits of its prefixes say, in chunks of any size") {
+  const auto s = set_up::of<on_host>();
+  const auto runner = s.runner();
+  const auto ids = random_tokens(70, 300, 5);
+  double sum = 0;
+  for (std::size_t n = 1; n < ids.size(); ++n) {
+    const kv_space kv(s.options.layout, n);
+    const auto logits = feed(*runner, kv, std::span(ids).first(n), 512);
+    double total = 0;
+    for (const float x : logits) total += std::exp(static_cast<double>(x));
+    sum += std::log(total) - logits[static_cast<std::size_t>(ids[n])];
+  }
+  for (const std::uint32_t chunk : {1u, 16u, 33u, 512u})
+    CHECK(unwrap(text_loss(*runner, ids, chunk)) == doctest::Approx(sum / 69).epsilon(1e-6));
+  CHECK(text_loss(*runner, std::span(ids).first(1), 16).error() == ec::invalid_argument);
 }
 
 TEST_CASE_TEMPLATE("batch neighbours change no bit", Kind, on_host, on_linked) {
