@@ -64,7 +64,8 @@ result<void> within(std::span<const format_loss> losses, kv_dtype chosen, double
   return fail(ec::invalid_argument,
               "kv-dtype: " + std::string{to_string(chosen)} + " costs " + rounded(cost_of(losses, *it)) +
                   " nats a token of the text, kv-accuracy allows " + rounded(nats) + "; " +
-                  (others.empty() ? "only f32 costs less" : "within it: " + others));
+                  (others.empty() ? "only f32 costs less" : "within it: " + others) +
+                  " (nats: " + to_text(losses) + ")");
 }
 
 }  // namespace mooncaf::sim
