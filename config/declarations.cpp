@@ -160,9 +160,8 @@ void add_model(table& t) {
                       at(m, &model_options::threads), 0u, 1024u, "threads"));
   t.push_back(choice({"kv-dtype", "kv_dtype",
                       "Number format of cached keys and values, in every tier and on the wire; equal in the "
-                      "whole cluster. int8 and int4 "
-                      "hold about 1.8 and 3.4 times as many tokens as f16 and round them: "
-                      "tests/bench/README.md has by how much",
+                      "whole cluster. int8 and k8v4 hold about 1.8 and 2.4 times as many tokens as f16 and "
+                      "round them: calibrate --text says by how much",
                       who},
                      s, at(m, &model_options::kv_dtype)));
   t.push_back(integer({"block-tokens", "block_tokens",

@@ -42,10 +42,10 @@ struct eight_numbers {
 };
 
 /// Elements [first, first + 8) of a row that is not of f16.
-MOONCAF_DEVICE eight_numbers read_eight(const kv_view& kv, const std::byte* row, unsigned first) {
+MOONCAF_DEVICE eight_numbers read_eight(kv_form form, unsigned header, const std::byte* row, unsigned first) {
   eight_numbers out;
-  if (kv.form == kv_form::int4) {
-    const words2 bytes = load8(row + kv.header_bytes + first / 16 * 8);
+  if (form == kv_form::int4) {
+    const words2 bytes = load8(row + header + first / 16 * 8);
     const auto multiplier = static_cast<unsigned>(row[int4_multipliers_at + first / int4_group]);
     const float scale = *reinterpret_cast<const float*>(row) * static_cast<float>(multiplier);
     MOONCAF_UNROLL
@@ -55,9 +55,9 @@ MOONCAF_DEVICE eight_numbers read_eight(const kv_view& kv, const std::byte* row,
     }
     return out;
   }
-  if (kv.form == kv_form::int8) {
+  if (form == kv_form::int8) {
     const float scale = *reinterpret_cast<const float*>(row);
-    const words2 bytes = load8(row + kv.header_bytes + first);
+    const words2 bytes = load8(row + header + first);
     MOONCAF_UNROLL
     for (unsigned i = 0; i < 8; ++i) {
       const auto whole = static_cast<std::int8_t>(bytes.w[i / 4] >> (8 * (i % 4)) & 0xFFu);
@@ -76,22 +76,25 @@ MOONCAF_DEVICE eight_numbers read_eight(const kv_view& kv, const std::byte* row,
 
 /// A tile of keys or values to shared memory, as f16, zeros behind the context and behind the last dimension.
 template <unsigned Dim, unsigned Tile>
-MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& t, unsigned first,
-                               unsigned plane, std::uint16_t* to) {
+MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& t, unsigned first, bool value,
+                               std::uint16_t* to) {
   constexpr unsigned pieces = Dim / 8, pitch = Dim + 8;
+  const kv_form form = value ? p.kv.values : p.kv.keys;
   for (unsigned i = thread_index(); i < Tile * pieces; i += attention_threads) {
     const unsigned position = first + i / pieces, piece = i % pieces;
     std::uint16_t* at = to + i / pieces * pitch + 8 * piece;
     const bool there = position < t.kv_tokens && 8 * piece < p.kv.head_dim;
     const std::byte* from = p.blocks[t.first_block + (there ? position / p.kv.block_tokens : 0)];
-    from += p.kv.layer_offset + std::size_t{plane} * p.kv.plane_bytes;
+    from += p.kv.layer_offset + std::size_t{block_y()} * p.kv.head_bytes + (value ? p.kv.value_offset : 0);
     if (there) from += std::size_t{position % p.kv.block_tokens} * p.kv.row_bytes;
     const unsigned first_element = there ? 8 * piece : 0;
-    if (p.kv.form == kv_form::f16) {
+    if (form == kv_form::f16) {
       copy_async16(at, from + 2 * first_element, there);
       continue;
     }
-    const eight_numbers numbers = there ? read_eight(p.kv, from, first_element) : eight_numbers{};
+    const eight_numbers numbers =
+        there ? read_eight(form, value ? p.kv.value_header : p.kv.key_header, from, first_element)
+              : eight_numbers{};
     auto* halves = reinterpret_cast<std::uint32_t*>(at);
     MOONCAF_UNROLL
     for (unsigned j = 0; j < 4; ++j) halves[j] = pack_half2(numbers.at[2 * j], numbers.at[2 * j + 1]);
@@ -345,12 +348,11 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
   const row_pair r = rows_of(p, t, thread_index() / warp_threads * 16);
   const bool busy = t.first_row + thread_index() / warp_threads * 16 < t.q_tokens * p.group;
   const queries<Dim> q(p, r);
-  const unsigned key_plane = p.kv.head_planes * block_y(), value_plane = key_plane + p.kv.head_planes - 1;
   softmax_state total[2] = {}, state[2];
   begin_softmax(p, r, begin == 0, state);
   float sums[Dim / 8][4] = {};
-  fetch_tile<Dim, Tile>(p, t, begin, key_plane, keys);
-  fetch_tile<Dim, Tile>(p, t, begin, value_plane, values);
+  fetch_tile<Dim, Tile>(p, t, begin, false, keys);
+  fetch_tile<Dim, Tile>(p, t, begin, true, values);
   for (unsigned first = begin; first < end; first += Tile) {
     const bool more = first + Tile < end;
     float scores[Tile / 8][4];
@@ -362,7 +364,7 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
     }
     sync_block();
     if (more) {
-      fetch_tile<Dim, Tile>(p, t, first + Tile, key_plane, keys);
+      fetch_tile<Dim, Tile>(p, t, first + Tile, false, keys);
       wait_async<1>();
     } else {
       wait_async<0>();
@@ -370,7 +372,7 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
     sync_block();
     if (busy) add_values<Dim, Tile>(scores, values, sums);
     sync_block();
-    if (more) fetch_tile<Dim, Tile>(p, t, first + Tile, value_plane, values);
+    if (more) fetch_tile<Dim, Tile>(p, t, first + Tile, true, values);
     if (more && (first + Tile) % attention_split != 0) continue;
     end_split<Dim>(p, r, 0, first / attention_split, apart, !more, total, state, sums);
   }
@@ -396,16 +398,15 @@ MOONCAF_DEVICE void attend_wide(const attention_params& p, std::uint16_t* keys, 
   std::uint32_t q[mine / 16][4];
   MOONCAF_UNROLL
   for (unsigned s = 0; s < mine / 16; ++s) load_query(p, r, origin / 16 + s, q[s]);
-  const bool one_plane = p.kv.head_planes == 1;
-  const unsigned key_plane = p.kv.head_planes * block_y(), value_plane = key_plane + p.kv.head_planes - 1;
+  const bool one_plane = p.kv.shared != 0;
   softmax_state total[2] = {}, state[2];
   begin_softmax(p, r, begin == 0, state);
   float sums[mine / 8][4] = {};
-  fetch_tile<Dim, Tile>(p, t, begin, key_plane, keys);
-  if (!one_plane) fetch_tile<Dim, Tile>(p, t, begin, value_plane, values);
+  fetch_tile<Dim, Tile>(p, t, begin, false, keys);
+  if (!one_plane) fetch_tile<Dim, Tile>(p, t, begin, true, values);
   for (unsigned first = begin; first < end; first += Tile) {
     const bool more = first + Tile < end;
-    if (one_plane && more) fetch_tile<Dim, Tile>(p, t, first + Tile, key_plane, values);
+    if (one_plane && more) fetch_tile<Dim, Tile>(p, t, first + Tile, false, values);
     if (one_plane && !more) wait_async<0>();
     else wait_async<1>();
     sync_block();
@@ -430,7 +431,7 @@ MOONCAF_DEVICE void attend_wide(const attention_params& p, std::uint16_t* keys, 
     weigh_tile<mine, Tile>(p, r, first, scores, state, sums);
     if (!one_plane) {
       if (more) {
-        fetch_tile<Dim, Tile>(p, t, first + Tile, key_plane, keys);
+        fetch_tile<Dim, Tile>(p, t, first + Tile, false, keys);
         wait_async<1>();
       } else {
         wait_async<0>();
@@ -444,7 +445,7 @@ MOONCAF_DEVICE void attend_wide(const attention_params& p, std::uint16_t* keys, 
       keys = values;
       values = other;
     } else if (more) {
-      fetch_tile<Dim, Tile>(p, t, first + Tile, value_plane, values);
+      fetch_tile<Dim, Tile>(p, t, first + Tile, true, values);
     }
     if (more && (first + Tile) % attention_split != 0) continue;
     end_split<mine>(p, r, origin, first / attention_split, apart, !more, total, state, sums);

@@ -50,18 +50,22 @@ kernel product_kernel(weight_form form, bool few) {
 
 static_assert(int4_group == int4_row::group && int4_multipliers_at == int4_row::multipliers_at);
 
-kv_form form_of(kv_dtype type) {
-  switch (type) {
-    case kv_dtype::f32:
-      return kv_form::f32;
-    case kv_dtype::int8:
-      return kv_form::int8;
-    case kv_dtype::int4:
-      return kv_form::int4;
+void set_forms(kv_view& v, const kv_layout& layout) {
+  switch (layout.dtype) {
     case kv_dtype::f16:
-      break;
+      v.keys = v.values = kv_form::f16;
+      return;
+    case kv_dtype::f32:
+      v.keys = v.values = kv_form::f32;
+      return;
+    case kv_dtype::int8:
+    case kv_dtype::k8v4:
+      v.keys = v.values = kv_form::int8;
+      v.key_header = v.value_header = int8_row::header_bytes;
+      if (!layout.joined()) return;
+      v.values = kv_form::int4;
+      v.value_header = count_of(int4_row::header_bytes(layout.head_dim));
   }
-  return kv_form::f16;
 }
 
 kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
@@ -72,15 +76,14 @@ kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
                          false);
   kv_view v;
   v.layer_offset = layout.offset(layer, 0, false, 0);
-  v.plane_bytes = count_of(layout.plane_bytes());
+  v.head_bytes = count_of(layout.head_planes() * layout.plane_bytes());
+  v.value_offset = count_of(layout.value_offset());
+  v.row_bytes = count_of(layout.row_bytes());
   v.block_tokens = layout.block_tokens;
   v.kv_heads = layout.n_kv_heads;
   v.head_dim = layout.head_dim;
-  v.row_bytes = count_of(layout.row_bytes());
-  v.form = form_of(layout.dtype);
-  if (layout.dtype == kv_dtype::int8) v.header_bytes = int8_row::header_bytes;
-  if (layout.dtype == kv_dtype::int4) v.header_bytes = count_of(int4_row::header_bytes(layout.head_dim));
-  v.head_planes = layout.shared ? 1 : 2;
+  v.shared = layout.shared ? 1 : 0;
+  set_forms(v, layout);
   return v;
 }
 

@@ -107,21 +107,22 @@ struct rope_launch {
   float scale = 1;
 };
 
-/// How the numbers of a row lie: `kv_dtype`.
+/// How the numbers of a key or a value lie.
 enum class kv_form : std::uint32_t { f16, f32, int8, int4 };
 inline constexpr unsigned int4_group = 32, int4_multipliers_at = 4;  ///< as `int4_row` has them
 
 /// Where keys and values lie: the sizes of gpu's `kv_layout`, and the layer's place in a block.
 struct kv_view {
   std::size_t layer_offset = 0;
-  std::uint32_t plane_bytes = 0;
+  std::uint32_t head_bytes = 0;    ///< from a head's first key to the next head's
+  std::uint32_t value_offset = 0;  ///< from a key to its value
+  std::uint32_t row_bytes = 0;     ///< from a token's key to the next token's
   std::uint32_t block_tokens = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t row_bytes = 0;
-  std::uint32_t header_bytes = 0;  ///< of a row, before its integers
-  kv_form form = kv_form::f16;
-  std::uint32_t head_planes = 2;  ///< keys and values; 1: values are the keys
+  kv_form keys = kv_form::f16, values = kv_form::f16;
+  std::uint32_t key_header = 0, value_header = 0;  ///< bytes of a row before its integers
+  std::uint32_t shared = 0;                        ///< 1: values are their keys
 };
 
 struct kv_write_params {

@@ -146,11 +146,22 @@ MOONCAF_KERNEL(mooncaf_rope, mooncaf::cuda::rope_launch, mooncaf::cuda::row_thre
 
 namespace mooncaf::cuda {
 
-/// Numbers of plane `plane` of the block's token.
-MOONCAF_DEVICE const float* kv_source(const kv_write_params& p, unsigned plane) {
-  const float* from =
-      plane % p.kv.head_planes == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
-  return from + std::size_t{plane / p.kv.head_planes} * p.kv.head_dim;
+/// A key or a value of the block's token: where its numbers come from and go to.
+struct kv_row {
+  const float* from;
+  std::byte* to;
+  kv_form form;
+  unsigned header;
+};
+
+/// @param i  keys and values of each head by turns; keys alone, where values are their keys
+MOONCAF_DEVICE kv_row row_of(const kv_write_params& p, std::byte* block, unsigned i) {
+  const unsigned of_head = 2 - p.kv.shared, head = i / of_head;
+  const bool value = i % of_head == 1;
+  const float* from = value ? p.v + block_x() * p.v_stride : p.k + block_x() * p.k_stride;
+  std::byte* to = block + std::size_t{head} * p.kv.head_bytes + (value ? p.kv.value_offset : 0);
+  return {from + std::size_t{head} * p.kv.head_dim, to, value ? p.kv.values : p.kv.keys,
+          value ? p.kv.value_header : p.kv.key_header};
 }
 
 /// Largest magnitude of a row, in all lanes of the warp.
@@ -162,85 +173,81 @@ MOONCAF_DEVICE float warp_top(const float* row, unsigned begin, unsigned end) {
 }
 
 /// A warp writes a row as `int8_row` has it; its lanes four numbers at a time.
-MOONCAF_DEVICE void write_int8_rows(const kv_write_params& p, std::byte* block) {
+MOONCAF_DEVICE void write_int8(const kv_row& row, unsigned dims) {
   const unsigned lane = thread_index() % warp_threads;
-  for (unsigned plane = thread_index() / warp_threads; plane < p.kv.head_planes * p.kv.kv_heads;
-       plane += row_threads / warp_threads) {
-    const float* from = kv_source(p, plane);
-    const float top = warp_top(from, 0, p.kv.head_dim);
-    const bool any = top > 1e-30f;
-    const float inverse = any ? 127.0f / top : 0.0f;
-    auto* words = reinterpret_cast<std::uint32_t*>(block + std::size_t{plane} * p.kv.plane_bytes);
-    if (lane < 2) words[lane] = lane == 0 && any ? bits_of(top * (1.0f / 127.0f)) : 0;
-    for (unsigned i = lane; i < p.kv.head_dim / 4; i += warp_threads) {
-      std::uint32_t four = 0;
-      MOONCAF_UNROLL
-      for (unsigned j = 0; j < 4; ++j) {
-        const auto whole = static_cast<int>(nearest(static_cast<double>(from[4 * i + j] * inverse)));
-        four |= (static_cast<std::uint32_t>(whole) & 0xFFu) << (8 * j);
-      }
-      words[p.kv.header_bytes / 4 + i] = four;
+  const float top = warp_top(row.from, 0, dims);
+  const bool any = top > 1e-30f;
+  const float inverse = any ? 127.0f / top : 0.0f;
+  auto* words = reinterpret_cast<std::uint32_t*>(row.to);
+  if (lane < 2) words[lane] = lane == 0 && any ? bits_of(top * (1.0f / 127.0f)) : 0;
+  for (unsigned i = lane; i < dims / 4; i += warp_threads) {
+    std::uint32_t four = 0;
+    MOONCAF_UNROLL
+    for (unsigned j = 0; j < 4; ++j) {
+      const auto whole = static_cast<int>(nearest(static_cast<double>(row.from[4 * i + j] * inverse)));
+      four |= (static_cast<std::uint32_t>(whole) & 0xFFu) << (8 * j);
     }
+    words[row.header / 4 + i] = four;
   }
 }
 
 /// The same of `int4_row`, whose words have dimensions 4 j to 4 j + 3 of a piece of 16 and those 8 behind them.
-MOONCAF_DEVICE void write_int4_rows(const kv_write_params& p, std::byte* block) {
-  const unsigned lane = thread_index() % warp_threads, dims = p.kv.head_dim;
+MOONCAF_DEVICE void write_int4(const kv_row& row, unsigned dims) {
+  const unsigned lane = thread_index() % warp_threads;
   const unsigned groups = (dims + int4_group - 1) / int4_group;
-  for (unsigned plane = thread_index() / warp_threads; plane < p.kv.head_planes * p.kv.kv_heads;
-       plane += row_threads / warp_threads) {
-    const float* from = kv_source(p, plane);
-    std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
-    const float top = warp_top(from, 0, dims);
-    const bool any = top > 1e-30f;
-    const float multiplier_of = any ? 255.0f / top : 0.0f, units = any ? 1785.0f / top : 0.0f;
-    for (unsigned group = 0; group < groups; ++group) {
-      const unsigned begin = group * int4_group, end = begin + int4_group < dims ? begin + int4_group : dims;
-      const float multiplier = smaller(255.0f, rounded_up(warp_top(from, begin, end) * multiplier_of));
-      const float inverse = multiplier > 0 ? units / multiplier : 0.0f;
-      if (lane == 0)
-        to[int4_multipliers_at + group] = static_cast<std::byte>(static_cast<unsigned>(multiplier));
-      const unsigned first = begin + lane / 2 * 16 + lane % 2 * 4;  // of this lane's word
-      if (lane >= 4 || begin + lane / 2 * 16 >= dims) continue;
-      std::uint32_t word = 0;
-      MOONCAF_UNROLL
-      for (unsigned i = 0; i < 8; ++i) {
-        const unsigned at = first + i % 4 + i / 4 * 8;
-        const float scaled = at < dims ? from[at] * inverse : 0.0f;
-        const auto whole =
-            static_cast<int>(nearest(static_cast<double>(smaller(7.0f, larger(-7.0f, scaled)))));
-        word |= (static_cast<std::uint32_t>(whole) & 15u) << (8 * (i % 4) + i / 4 * 4);
-      }
-      *reinterpret_cast<std::uint32_t*>(to + p.kv.header_bytes + first / 16 * 8 + lane % 2 * 4) = word;
+  const float top = warp_top(row.from, 0, dims);
+  const bool any = top > 1e-30f;
+  const float multiplier_of = any ? 255.0f / top : 0.0f, units = any ? 1785.0f / top : 0.0f;
+  for (unsigned group = 0; group < groups; ++group) {
+    const unsigned begin = group * int4_group, end = begin + int4_group < dims ? begin + int4_group : dims;
+    const float multiplier = smaller(255.0f, rounded_up(warp_top(row.from, begin, end) * multiplier_of));
+    const float inverse = multiplier > 0 ? units / multiplier : 0.0f;
+    if (lane == 0)
+      row.to[int4_multipliers_at + group] = static_cast<std::byte>(static_cast<unsigned>(multiplier));
+    const unsigned first = begin + lane / 2 * 16 + lane % 2 * 4;  // of this lane's word
+    if (lane >= 4 || begin + lane / 2 * 16 >= dims) continue;
+    std::uint32_t word = 0;
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      const unsigned at = first + i % 4 + i / 4 * 8;
+      const float scaled = at < dims ? row.from[at] * inverse : 0.0f;
+      const auto whole = static_cast<int>(nearest(static_cast<double>(smaller(7.0f, larger(-7.0f, scaled)))));
+      word |= (static_cast<std::uint32_t>(whole) & 15u) << (8 * (i % 4) + i / 4 * 4);
     }
-    if (lane != 0) continue;
-    *reinterpret_cast<float*>(to) = any ? top * (1.0f / 1785.0f) : 0.0f;
-    for (unsigned at = int4_multipliers_at + groups; at < p.kv.header_bytes; ++at) to[at] = std::byte{};
+    *reinterpret_cast<std::uint32_t*>(row.to + row.header + first / 16 * 8 + lane % 2 * 4) = word;
   }
+  if (lane != 0) return;
+  *reinterpret_cast<float*>(row.to) = any ? top * (1.0f / 1785.0f) : 0.0f;
+  for (unsigned at = int4_multipliers_at + groups; at < row.header; ++at) row.to[at] = std::byte{};
 }
 
 }  // namespace mooncaf::cuda
 
-/// grid: tokens. A thread writes two numbers.
+/// grid: tokens. A thread writes two numbers, or a warp a row of integers.
 MOONCAF_KERNEL(mooncaf_kv_write, mooncaf::cuda::kv_write_params, mooncaf::cuda::row_threads) {
   using namespace mooncaf::cuda;
   std::byte* block = p.blocks[block_x()];
   if (block == nullptr) return;
   block += p.kv.layer_offset + p.row_offsets[block_x()];
-  if (p.kv.form == kv_form::int8) return write_int8_rows(p, block);
-  if (p.kv.form == kv_form::int4) return write_int4_rows(p, block);
-  const unsigned pairs = p.kv.head_dim / 2;
-  for (unsigned i = thread_index(); i < p.kv.head_planes * p.kv.kv_heads * pairs; i += row_threads) {
-    const unsigned plane = i / pairs, pair = i % pairs;
-    const float* from = kv_source(p, plane) + 2 * pair;
-    std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
-    if (p.kv.form == kv_form::f32) {
-      auto* at = reinterpret_cast<float*>(to) + 2 * pair;
+  const unsigned rows = (2 - p.kv.shared) * p.kv.kv_heads, dims = p.kv.head_dim, pairs = dims / 2;
+  if (p.kv.keys == kv_form::int8) {
+    for (unsigned i = thread_index() / warp_threads; i < rows; i += row_threads / warp_threads) {
+      const kv_row row = row_of(p, block, i);
+      if (row.form == kv_form::int4) write_int4(row, dims);
+      else write_int8(row, dims);
+    }
+    return;
+  }
+  for (unsigned i = thread_index(); i < rows * pairs; i += row_threads) {
+    const kv_row row = row_of(p, block, i / pairs);
+    const unsigned pair = i % pairs;
+    const float* from = row.from + 2 * pair;
+    if (row.form == kv_form::f32) {
+      auto* at = reinterpret_cast<float*>(row.to) + 2 * pair;
       at[0] = from[0];
       at[1] = from[1];
     } else {
-      reinterpret_cast<std::uint32_t*>(to)[pair] = pack_half2(from[0], from[1]);
+      reinterpret_cast<std::uint32_t*>(row.to)[pair] = pack_half2(from[0], from[1]);
     }
   }
 }

@@ -21,9 +21,16 @@ void norm(const float* x, const float* gain, float eps, std::size_t n, float* ou
   for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] * factor * gain[i]);
 }
 
-double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) {
-  if (layout.dtype == kv_dtype::int8) return int8_row::number(row, i);
-  if (layout.dtype == kv_dtype::int4) return int4_row::number(row, layout.head_dim, i);
+bool in_four_bits(const kv_layout& layout, bool value) {
+  return value && layout.dtype == kv_dtype::k8v4 && !layout.shared;
+}
+bool in_eight_bits(const kv_layout& layout) {
+  return layout.dtype == kv_dtype::int8 || layout.dtype == kv_dtype::k8v4;
+}
+
+double kv_element(const kv_layout& layout, const std::byte* row, bool value, std::size_t i) {
+  if (in_four_bits(layout, value)) return int4_row::number(row, layout.head_dim, i);
+  if (in_eight_bits(layout)) return int8_row::number(row, i);
   if (layout.dtype == kv_dtype::f32) {
     float f;
     std::memcpy(&f, row + 4 * i, 4);
@@ -34,9 +41,9 @@ double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) 
   return half_to_float(h);
 }
 
-void put_row(const kv_layout& layout, std::span<const float> from, std::byte* to) {
-  if (layout.dtype == kv_dtype::int8) return int8_row::write(from, to);
-  if (layout.dtype == kv_dtype::int4) return int4_row::write(from, to);
+void put_row(const kv_layout& layout, std::span<const float> from, bool value, std::byte* to) {
+  if (in_four_bits(layout, value)) return int4_row::write(from, to);
+  if (in_eight_bits(layout)) return int8_row::write(from, to);
   for (std::size_t d = 0; d < from.size(); ++d) {
     const auto half = float_to_half(from[d]);
     if (layout.dtype == kv_dtype::f16) std::memcpy(to + 2 * d, &half, 2);
@@ -56,7 +63,7 @@ void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t head, co
   std::vector<double> weights(position + 1 - first);
   for (std::uint32_t p = first; p <= position; ++p) {
     auto& w = weights[p - first];
-    for (std::size_t d = 0; d < layout.head_dim; ++d) w += q[d] * kv_element(layout, row(p, false), d);
+    for (std::size_t d = 0; d < layout.head_dim; ++d) w += q[d] * kv_element(layout, row(p, false), false, d);
     w *= form.scale;
     if (form.softcap != 0) w = form.softcap * std::tanh(w / form.softcap);
   }
@@ -67,7 +74,7 @@ void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t head, co
   std::vector<double> sums(layout.head_dim);
   for (std::uint32_t p = first; p <= position; ++p) {
     for (std::size_t d = 0; d < layout.head_dim; ++d)
-      sums[d] += weights[p - first] * kv_element(layout, row(p, true), d);
+      sums[d] += weights[p - first] * kv_element(layout, row(p, true), true, d);
   }
   for (std::size_t d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
 }
@@ -140,7 +147,7 @@ void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor 
           const float* from = (value ? v : k).row(seq.q_begin + i) + std::size_t{h} * layout.head_dim;
           auto* to = seq.blocks[position / layout.block_tokens].at +
                      layout.offset(layer, h, value, position % layout.block_tokens);
-          put_row(layout, {from, layout.head_dim}, to);
+          put_row(layout, {from, layout.head_dim}, value, to);
         }
       }
     }

@@ -213,16 +213,18 @@ void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
 
 void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                           std::span<const attention_seq> seqs) {
-  const auto put = [&](const float* from, std::byte* to) {
+  const auto put = [&](const float* from, bool value, std::byte* to) {
     switch (layout.dtype) {
       case kv_dtype::f16:
         return core_.kernels.to_half(from, layout.head_dim, reinterpret_cast<std::uint16_t*>(to));
+      case kv_dtype::f32:
+        std::memcpy(to, from, layout.key_bytes());
+        return;
+      case kv_dtype::k8v4:
+        if (value) return core_.kernels.to_int4(from, layout.head_dim, to);
+        [[fallthrough]];
       case kv_dtype::int8:
         return core_.kernels.to_int8(from, layout.head_dim, to);
-      case kv_dtype::int4:
-        return core_.kernels.to_int4(from, layout.head_dim, to);
-      case kv_dtype::f32:
-        std::memcpy(to, from, layout.row_bytes());
     }
   };
   for (const auto& seq : seqs) {
@@ -232,8 +234,9 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
       const auto row = position % layout.block_tokens;
       for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
         const auto head = std::size_t{h} * layout.head_dim;
-        put(k.row(seq.q_begin + i) + head, block + layout.offset(layer, h, false, row));
-        if (!layout.shared) put(v.row(seq.q_begin + i) + head, block + layout.offset(layer, h, true, row));
+        put(k.row(seq.q_begin + i) + head, false, block + layout.offset(layer, h, false, row));
+        if (!layout.shared)
+          put(v.row(seq.q_begin + i) + head, true, block + layout.offset(layer, h, true, row));
       }
     });
   }

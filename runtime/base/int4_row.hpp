@@ -1,5 +1,5 @@
 #pragma once
-// A row of keys or values in 4-bit integers, in groups of 32 dimensions with a scale of their own:
+// A row of values in 4-bit integers, in groups of 32 dimensions with a scale of their own:
 //
 //   [scale, f32][multiplier, u8 x groups][0 up to a multiple of 8][8 bytes for every 16 dimensions]
 //

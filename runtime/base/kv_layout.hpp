@@ -26,28 +26,14 @@ enum class kv_dtype : std::uint8_t {
   f16 = 1,
   f32 = 2,
   int8 = 3,  ///< `int8_row`: a little more than half of f16's bytes
-  int4 = 4,  ///< `int4_row`: a little more than a quarter
+  k8v4 = 4,  ///< keys in `int8_row`, which they need, and values in `int4_row`: two fifths
 };
 
 constexpr auto words_of(kv_dtype) noexcept {
   using enum kv_dtype;
-  return words<kv_dtype, 4>{{{f16, "f16"}, {f32, "f32"}, {int8, "int8"}, {int4, "int4"}}};
+  return words<kv_dtype, 4>{{{f16, "f16"}, {f32, "f32"}, {int8, "int8"}, {k8v4, "k8v4"}}};
 }
 
-/// A row of `dims` numbers, and what goes with it.
-constexpr std::size_t row_bytes(kv_dtype type, std::size_t dims) noexcept {
-  switch (type) {
-    case kv_dtype::f16:
-      return 2 * dims;
-    case kv_dtype::f32:
-      return 4 * dims;
-    case kv_dtype::int8:
-      return int8_row::bytes(dims);
-    case kv_dtype::int4:
-      return int4_row::bytes(dims);
-  }
-  return 0;
-}
 /// Order of a page: a block in the host's memory (L2), beside a device that has memory of its own. In the
 /// page-first ones it is one piece of memory, and so one object for SSD and network without a copy.
 enum class page_order : std::uint8_t {
@@ -93,13 +79,28 @@ struct kv_layout {
   /// Blocks in a group of `layer_first`, layers together: long runs, and little memory left over at its end.
   static constexpr std::uint32_t layer_group = 16;
 
+  /// A head's key of one token.
+  constexpr std::size_t key_bytes() const noexcept {
+    if (dtype == kv_dtype::int8 || dtype == kv_dtype::k8v4) return int8_row::bytes(head_dim);
+    return head_dim * (dtype == kv_dtype::f16 ? 2 : 4);
+  }
+  constexpr std::size_t value_bytes() const noexcept {
+    return dtype == kv_dtype::k8v4 ? int4_row::bytes(head_dim) : key_bytes();
+  }
+  /// Whether a key and its value, being of two sizes, are one row: planes of one size are what copies are made of.
+  constexpr bool joined() const noexcept { return dtype == kv_dtype::k8v4 && !shared; }
   /// Of one token of one plane.
-  constexpr std::size_t row_bytes() const noexcept { return mooncaf::row_bytes(dtype, head_dim); }
-  /// Bytes of one K or V plane of one head: [block_tokens, head_dim].
+  constexpr std::size_t row_bytes() const noexcept { return key_bytes() + (joined() ? value_bytes() : 0); }
+  /// Bytes of one plane: [block_tokens] rows, of the keys or the values of one head, or of both.
   constexpr std::size_t plane_bytes() const noexcept { return block_tokens * row_bytes(); }
+  constexpr std::size_t head_planes() const noexcept { return shared || joined() ? 1 : 2; }
   /// Planes of one layer of a block, one behind the other: keys and values of each head.
-  constexpr std::size_t planes() const noexcept { return std::size_t{shared ? 1u : 2u} * n_kv_heads; }
-  /// Bytes of one layer of a block: [planes, block_tokens, head_dim].
+  constexpr std::size_t planes() const noexcept { return head_planes() * n_kv_heads; }
+  /// From a key to its value.
+  constexpr std::size_t value_offset() const noexcept {
+    return shared ? 0 : joined() ? key_bytes() : plane_bytes();
+  }
+  /// Bytes of one layer of a block: [planes, block_tokens, row].
   constexpr std::size_t layer_bytes() const noexcept { return planes() * plane_bytes(); }
   constexpr std::size_t block_bytes() const noexcept { return n_layers * layer_bytes(); }
   constexpr std::size_t bytes_per_token() const noexcept { return block_bytes() / block_tokens; }
@@ -107,8 +108,8 @@ struct kv_layout {
   /// Offset inside the block of row `token` of head `head` in layer `layer`; `value` picks V instead of K.
   constexpr std::size_t offset(std::uint32_t layer, std::uint32_t head, bool value,
                                std::uint32_t token) const noexcept {
-    const auto plane = shared ? std::size_t{head} : std::size_t{2} * head + (value ? 1 : 0);
-    return layer * layer_bytes() + plane * plane_bytes() + token * row_bytes();
+    return layer * layer_bytes() + head * head_planes() * plane_bytes() + (value ? value_offset() : 0) +
+           token * row_bytes();
   }
 
   /// Where rows lie in a page: row `token` of plane `plane` (see `planes`) of a layer.

@@ -40,7 +40,7 @@ double longest_row(ggml_type type, const std::vector<std::byte>& data, std::size
 
 const kv_layout half_layout{2, 2, 64, 16, kv_dtype::f16}, float_layout{2, 2, 64, 16, kv_dtype::f32},
     shared_layout{2, 2, 64, 16, kv_dtype::f16, true}, byte_layout{2, 2, 64, 16, kv_dtype::int8},
-    shared_bytes{2, 2, 64, 16, kv_dtype::int8, true}, nibble_layout{2, 2, 64, 16, kv_dtype::int4};
+    shared_bytes{2, 2, 64, 16, kv_dtype::int8, true}, nibble_layout{2, 2, 64, 16, kv_dtype::k8v4};
 constexpr std::uint32_t heads = 6;
 
 /// Two sequences whose rows lie one behind the other: 40 tokens of which all are queries, 33 of which 3 are.

@@ -241,8 +241,8 @@ TEST_CASE(
       {2, 8, 96, 48, kv_dtype::f16},   {1, 2, 20, 10, kv_dtype::f32},   {1, 5, 128, 32, kv_dtype::f16},
       {1, 40, 576, 32, kv_dtype::f16}, {3, 3, 64, 64, kv_dtype::int8},  {2, 4, 128, 32, kv_dtype::int8},
       {1, 2, 20, 10, kv_dtype::int8},  {2, 8, 96, 48, kv_dtype::int8},  {1, 40, 576, 32, kv_dtype::int8},
-      {3, 3, 64, 64, kv_dtype::int4},  {2, 4, 128, 32, kv_dtype::int4}, {1, 2, 20, 10, kv_dtype::int4},
-      {2, 8, 80, 48, kv_dtype::int4},  {1, 40, 576, 32, kv_dtype::int4}};
+      {3, 3, 64, 64, kv_dtype::k8v4},  {2, 4, 128, 32, kv_dtype::k8v4}, {1, 2, 20, 10, kv_dtype::k8v4},
+      {2, 8, 80, 48, kv_dtype::k8v4},  {1, 40, 576, 32, kv_dtype::k8v4}};
   for (const auto& isa : usable_isas()) {
     for (const auto& s : shapes) {
       const kv_layout layout{2, s.kv_heads, s.head_dim, s.block_tokens, s.dtype};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""KV in 8-bit and 4-bit integers: every tier, path and device has the same bytes, so that an answer does not depend on where
+"""KV in integers of 8 and 4 bits: every tier, path and device has the same bytes, so that an answer does not depend on where
 its prefix came from, and no node of another format takes part."""
 import os
 import sys
@@ -9,7 +9,7 @@ from cluster import Cluster, free_port, main, one_server, text_of, wait_until  #
 from serving import FETCH_ALL, three_processes  # noqa: E402
 
 PROMPT = "The harbour master wrote down each ship that came in before the storm, its cargo and its captain. " * 20
-FORMATS = {"int8": 0.57, "int4": 0.32}  # and the share of f16's bytes that a block has, at most
+FORMATS = {"int8": 0.57, "k8v4": 0.44}  # and the share of f16's bytes that a block has, at most
 F16_BLOCK = 64 * 30 * 3 * 2 * 64 * 2    # tokens, layers, KV heads, keys and values, dimensions, bytes
 
 

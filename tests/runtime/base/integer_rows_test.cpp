@@ -80,15 +80,21 @@ TEST_CASE("rows of zeros are zeros, and numbers that are none harm no other row"
   }
 }
 
-TEST_CASE("blocks of integers are the sizes that the pages promise, and rows begin at multiples of eight") {
-  const auto bytes = [](kv_dtype type, std::uint32_t dims) { return row_bytes(type, dims); };
-  CHECK(bytes(kv_dtype::f16, 128) == 256);
-  CHECK(bytes(kv_dtype::int8, 128) == 136);
-  CHECK(bytes(kv_dtype::int4, 128) == 72);
-  CHECK(bytes(kv_dtype::int8, 64) == 72);
-  CHECK(bytes(kv_dtype::int4, 64) == 40);
+TEST_CASE("a token's KV is as large as the pages promise, and rows begin at multiples of eight") {
+  const auto bytes = [](kv_dtype type, std::uint32_t dims) {
+    return kv_layout{1, 1, dims, 64, type}.bytes_per_token();
+  };
+  CHECK(bytes(kv_dtype::f16, 128) == 512);
+  CHECK(bytes(kv_dtype::int8, 128) == 272);
+  CHECK(bytes(kv_dtype::k8v4, 128) == 208);
+  CHECK(bytes(kv_dtype::f16, 64) == 256);
+  CHECK(bytes(kv_dtype::int8, 64) == 144);
+  CHECK(bytes(kv_dtype::k8v4, 64) == 112);
   for (std::uint32_t dims = 2; dims < 700; dims += 2) {
-    CHECK(bytes(kv_dtype::int8, dims) % 8 == 0);
-    CHECK(bytes(kv_dtype::int4, dims) % 8 == 0);
+    for (const auto type : {kv_dtype::int8, kv_dtype::k8v4}) {
+      const kv_layout layout{3, 2, dims, 16, type};
+      CHECK(layout.row_bytes() % 8 == 0);
+      CHECK(layout.value_offset() % 8 == 0);
+    }
   }
 }
