@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/kv_form.hpp"
 #include "gpu/token_choice.hpp"
 
 namespace mooncaf::cuda {
@@ -107,8 +108,6 @@ struct rope_launch {
   float scale = 1;
 };
 
-/// How the numbers of a key or a value lie.
-enum class kv_form : std::uint32_t { f16, f32, int8, int4 };
 inline constexpr unsigned int4_group = 32, int4_multipliers_at = 4;  ///< as `int4_row` has them
 
 /// Where keys and values lie: the sizes of gpu's `kv_layout`, and the layer's place in a block.

@@ -213,6 +213,7 @@ void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
 
 void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                           std::span<const attention_seq> seqs) {
+  // A row is coded by itself, so that its bytes are the same in whatever batch it was computed.
   const auto put = [&](const float* from, bool value, std::byte* to) {
     switch (layout.dtype) {
       case kv_dtype::f16:

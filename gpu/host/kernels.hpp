@@ -10,6 +10,7 @@
 
 #include "gpu/copy_queue.hpp"
 #include "gpu/host/packed_matrix.hpp"
+#include "gpu/kv_form.hpp"
 #include "runtime/base/kv_layout.hpp"
 
 namespace mooncaf {

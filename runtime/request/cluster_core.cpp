@@ -339,7 +339,7 @@ cluster_status cluster_core::status(time_point now) const {
   out.counters.fetches = counts.fetches;
   out.counters.hot_copies = counts.hot_copies;
   out.counters.charged_requests = scheduler_.charged_requests();
-  out.queue = {queue_.size(), queue_.options().max_queued};
+  out.queue = {queue_.size(), queue_.standing_by(), queue_.shed(), queue_.options().max_queued};
   out.lead = lead_of(now);
   out.members = board_.members(now);
   for (auto& m : out.members) {

@@ -158,6 +158,8 @@ struct index_status {
 /// Requests that wait at the conductor for a place.
 struct queue_status {
   std::uint64_t waiting = 0;
+  std::uint64_t standing_by = 0;  ///< of them, not in line: they would be late, or make others late
+  std::uint64_t shed = 0;         ///< refused since the start, having waited twice their SLO
   std::uint64_t limit = 0;
 };
 

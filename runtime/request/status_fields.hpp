@@ -52,7 +52,8 @@ constexpr auto shown_of(std::type_identity<request_counts>) {
 
 constexpr auto shown_of(std::type_identity<queue_status>) {
   using s = queue_status;
-  return std::tuple{shown{"waiting", &s::waiting}, shown{"limit", &s::limit}};
+  return std::tuple{shown{"waiting", &s::waiting}, shown{"standing_by", &s::standing_by},
+                    shown{"shed", &s::shed}, shown{"limit", &s::limit}};
 }
 
 constexpr auto shown_of(std::type_identity<worker_load>) {

@@ -11,9 +11,6 @@
 
 constexpr std::size_t key_tile = 64;
 
-/// How the numbers of a key or a value lie.
-enum class row_form { f32, f16, int8, int4 };
-
 /// Largest integer whose square may be summed `n` times.
 inline float integer_limit(std::size_t n) {
   return std::min(32767.0f, std::floor(std::sqrt(2147483647.0f / static_cast<float>(n)) * 0.99999f));
@@ -33,12 +30,12 @@ MOONCAF_INLINE auto sixteen(const std::byte* row, std::size_t i, std::size_t n, 
 }
 
 /// Elements [i, i + 16) of a row of numbers.
-template <row_form Type>
+template <kv_form Type>
 MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) {
-  return sixteen < Type == row_form::f16 ? 2 : 4 > (row, i, n, [](const std::byte* from) {
-                                                 if constexpr (Type == row_form::f16) return load_half(from);
-                                                 else return load(reinterpret_cast<const float*>(from));
-                                               });
+  return sixteen < Type == kv_form::f16 ? 2 : 4 > (row, i, n, [](const std::byte* from) {
+                                                if constexpr (Type == kv_form::f16) return load_half(from);
+                                                else return load(reinterpret_cast<const float*>(from));
+                                              });
 }
 
 /// Asks for a row that is needed soon: contexts lie in memory that no cache holds.
@@ -56,7 +53,7 @@ struct integer_scale {
 
 /// A row of keys, values or a query as integers and the value of 1, its numbers held in registers. `Vectors` = dim / 16;
 /// 0 where the row is read again instead.
-template <row_form Type, unsigned Vectors>
+template <kv_form Type, unsigned Vectors>
 struct integer_row {
   v16 held[Vectors ? Vectors : 1];
   const std::byte* row;
@@ -82,7 +79,7 @@ struct integer_row {
 
 /// A row of `int8_row` has them already.
 template <unsigned Vectors>
-struct integer_row<row_form::int8, Vectors> {
+struct integer_row<kv_form::int8, Vectors> {
   const std::byte* row;
   std::size_t n;
 
@@ -97,7 +94,7 @@ struct integer_row<row_form::int8, Vectors> {
 
 /// A row of `int4_row`, too: they are its integers times their group's multiplier.
 template <unsigned Vectors>
-struct integer_row<row_form::int4, Vectors> {
+struct integer_row<kv_form::int4, Vectors> {
   const std::byte* row;
   const std::byte* integers;
   std::size_t n;
@@ -114,7 +111,7 @@ struct integer_row<row_form::int4, Vectors> {
 };
 
 /// A row as pairs (i, i + 16) within each 32 elements. @returns its scale.
-template <row_form Type, unsigned Vectors>
+template <kv_form Type, unsigned Vectors>
 MOONCAF_INLINE float pair_row(const std::byte* row, std::size_t n, std::size_t dim, float limit,
                               std::int32_t* out) {
   const integer_row<Type, Vectors> v{row, n, dim / 16, limit};
@@ -154,7 +151,7 @@ struct attention_space {
 };
 
 /// Keys [start, start + count) of the task's context, transposed. Lanes beyond `count` get a scale of 0.
-template <row_form Type, unsigned Vectors>
+template <kv_form Type, unsigned Vectors>
 void load_keys(const attention_task& task, std::uint32_t start, std::size_t count, const attention_space& s) {
   const std::size_t n = task.layout->head_dim, words = s.dim / 2, bytes = task.layout->row_bytes();
   const float limit = integer_limit(n);
@@ -174,7 +171,7 @@ void load_keys(const attention_task& task, std::uint32_t start, std::size_t coun
 }
 
 /// The same for values, which stay in order; pairs of keys lie side by side.
-template <row_form Type, unsigned Vectors>
+template <kv_form Type, unsigned Vectors>
 void load_values(const attention_task& task, std::uint32_t start, std::size_t count,
                  const attention_space& s) {
   const std::size_t n = task.layout->head_dim, vectors = Vectors ? Vectors : s.dim / 16;
@@ -208,17 +205,17 @@ void load_values(const attention_task& task, std::uint32_t start, std::size_t co
 }
 
 void load_tile(const attention_task& task, std::uint32_t start, std::size_t count, const attention_space& s) {
-  const auto load_rows = [&]<row_form Keys, row_form Values, unsigned Vectors>() {
+  const auto load_rows = [&]<kv_form Keys, kv_form Values, unsigned Vectors>() {
     load_keys<Keys, Vectors>(task, start, count, s);
     load_values<Values, Vectors>(task, start, count, s);
   };
-  const auto load_as = [&]<row_form Keys, row_form Values>() {
+  const auto load_as = [&]<kv_form Keys, kv_form Values>() {
     const auto dim = task.layout->head_dim;
     if (dim == 64) load_rows.template operator()<Keys, Values, 4>();
     else if (dim == 128) load_rows.template operator()<Keys, Values, 8>();
     else load_rows.template operator()<Keys, Values, 0>();
   };
-  using enum row_form;
+  using enum kv_form;
   switch (task.layout->dtype) {
     case kv_dtype::f32:
       return load_rows.template operator()<f32, f32, 0>();
@@ -342,8 +339,8 @@ void attention(const attention_task& task, float* scratch) {
   const float limit = integer_limit(layout.head_dim);
   for (std::size_t r = 0; r < rows; ++r) {
     const float* q = task.q + r / task.group * task.q_stride + r % task.group * layout.head_dim;
-    s.query_scale[r] = pair_row<row_form::f32, 0>(reinterpret_cast<const std::byte*>(q), layout.head_dim,
-                                                  s.dim, limit, s.queries + r * s.dim / 2) *
+    s.query_scale[r] = pair_row<kv_form::f32, 0>(reinterpret_cast<const std::byte*>(q), layout.head_dim,
+                                                 s.dim, limit, s.queries + r * s.dim / 2) *
                        (task.scale * 1.44269504088896341f);
     // A sink is a score that is there before the first tile.
     const bool sink = task.sinks != nullptr;

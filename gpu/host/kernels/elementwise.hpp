@@ -124,7 +124,7 @@ void to_half(const float* x, std::size_t n, std::uint16_t* out) {
 MOONCAF_INLINE float top_of(const std::byte* row, std::size_t from, std::size_t end) {
   v16 peak{};
   for (std::size_t i = from; i < end; i += 16)
-    peak = max(peak, magnitude(elements<row_form::f32>(row, i, end)));
+    peak = max(peak, magnitude(elements<kv_form::f32>(row, i, end)));
   return largest(peak);
 }
 
@@ -134,7 +134,7 @@ void to_int8(const float* x, std::size_t n, std::byte* out) {
   int8_row::begin(by.scale, n, out);
   for (std::size_t i = 0; i < n; i += 16) {
     std::int32_t integers[16];
-    store_pairs(integers, rounded(elements<row_form::f32>(row, i, n) * splat(by.inverse)));
+    store_pairs(integers, rounded(elements<kv_form::f32>(row, i, n) * splat(by.inverse)));
     for (std::size_t j = 0; j < std::min<std::size_t>(16, n - i); ++j)
       out[int8_row::header_bytes + i + j] = static_cast<std::byte>(integers[j]);
   }
@@ -150,7 +150,7 @@ void to_int4(const float* x, std::size_t n, std::byte* out) {
     const float multiplier = by.multiplier(top_of(row, i, end)), inverse = by.inverse(multiplier);
     out[int4_row::multipliers_at + i / int4_row::group] = static_cast<std::byte>(multiplier);
     for (std::size_t j = i; j < end; j += 16) {
-      const v16 scaled = elements<row_form::f32>(row, j, end) * splat(inverse);
+      const v16 scaled = elements<kv_form::f32>(row, j, end) * splat(inverse);
       const v16 capped_above = choose(scaled > splat(int4_row::most), splat(int4_row::most), scaled);
       std::int32_t integers[16];
       store_pairs(integers, rounded(max(splat(-int4_row::most), capped_above)));
