@@ -10,6 +10,8 @@
 
 namespace mooncaf::cuda {
 
+using mooncaf::kv_form;  // kernels are in no namespace and use this one
+
 /// How a weight matrix lies in device memory: rows one behind the other, each padded to whole chunks with
 /// zeros.
 enum class weight_form : std::uint32_t {

@@ -178,7 +178,7 @@ TEST_CASE_FIXTURE(queue_world, "a client that leaves takes its request out of th
 TEST_CASE_FIXTURE(queue_world, "a request that was placed again has its first arrival's place in the queue") {
   fill();
   submit(5);
-  submit(6, 30s);
+  submit(6, 10s);
   tell(request_stage::finished, 1);
   CHECK(placed(6));
   CHECK(!answer(5));

@@ -231,7 +231,8 @@ TEST_CASE(
     auto now = start;
     for (std::uint64_t id = 1; id <= 400; ++id) {
       now += std::chrono::milliseconds(below(2000));
-      auto r = request_of(id, chain(below(5), 1 + below(9)), static_cast<std::uint32_t>(1 + below(900)));
+      const auto keys = chain(below(5), 1 + below(9));
+      auto r = request_of(id, keys, static_cast<std::uint32_t>(1 + below(900)));
       r.priority = static_cast<std::uint8_t>(below(3));
       note(w.submit(r, now), false);
       waited += w.queue.waits(r.id);
