@@ -190,11 +190,11 @@ void admission_queue::learn(const waiting& w, const placement& where, time_point
   store_ += (std::max(begins, 0.0) - store_) / 16;
 }
 
-/// Requests that are past twice their SLO leave while most places go to others that are in time: they would
-/// wait for as long as the overload lasts. Where all are late nobody is refused: it makes none of them come in
-/// time.
+/// Requests that are past twice their SLO leave while most places go to others that are in time, and one of
+/// those waits: they would wait for as long as the overload lasts. Where all are late nobody is refused: it makes
+/// none of them come in time.
 void admission_queue::give_up_late(time_point now, std::vector<decision>& out) {
-  if (share_in_time_ < 0.5 || now - in_time_at_ >= core_.options().ttft_slo) return;
+  if (lines_.empty() || share_in_time_ < 0.5 || now - in_time_at_ >= core_.options().ttft_slo) return;
   while (!by_.empty()) {
     const auto& w = by_.begin()->second;
     const auto waited = now - w.what.arrival;
