@@ -166,7 +166,12 @@ TEST_CASE_FIXTURE(worker_world,
   REQUIRE(until([&] { return log(j).first.has_value(); }));
   caf::anon_send(b.decode, leave_atom_v);
   caf::anon_send(a.prefill, leave_atom_v);
-  REQUIRE(until([&] { return log(j).failed.has_value(); }));
+  REQUIRE(until([&] { return over(j); }));
+  if (!log(j).failed) {  // where the answer was at its end before its worker was told
+    CHECK(log(j).tokens.size() == 200);
+    CHECK(until([&] { return all_idle(); }));
+    return;
+  }
   CHECK(log(j).failed->retriable);
   CHECK_FALSE(log(j).failed->lost_device);
   CHECK(until([&] { return all_idle(); }));
