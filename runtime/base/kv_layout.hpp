@@ -1,6 +1,7 @@
 #pragma once
 // The canonical layout of a KV block: [layer][kv_head][K|V][token][head_dim], or
-// [layer][kv_head][token][head_dim] where values are a part of their keys.
+// [layer][kv_head][token][head_dim] where values are a part of their keys, or [layer][kv_head][token][K|V][head_dim]
+// where both have different sizes (`joined`).
 //
 // One layer of a block is contiguous, so it can leave while the next layer computes; a head range of a layer
 // is contiguous, so a tensor-parallel instance of any degree reads just its share.
