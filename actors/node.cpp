@@ -150,6 +150,7 @@ void node::carry_out(const membership_action::found& order) {
 }
 
 void node::carry_out(const membership_action::follow& order) {
+  if (order.conductor) log_info("member", {{"conductor", with_handles(order.conductor).name}});
   local_.follow(conductor_of(order.conductor), order.term);
 }
 

@@ -29,6 +29,7 @@ argument whole_number(std::string name, std::string meaning, Int& at, Int min, I
 tl::unexpected<error> refuse(std::string why) { return fail(ec::invalid_argument, std::move(why)); }
 
 std::string unknown(const command_line& line, std::string_view name) {
+  if (name == "help") return "--help takes no value but man and words";
   std::vector<std::string> names{"help"};
   for (const auto& a : line.arguments) names.push_back(a.name);
   const auto near = config::nearest(name, names);

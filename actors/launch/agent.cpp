@@ -64,6 +64,7 @@ class agent {
     std::string node;
     std::streamoff read = 0;  ///< up to here
     std::string rest;         ///< of a line that is not whole
+    bool built = false, member = false;
   };
 
   void stop() {
@@ -103,7 +104,7 @@ class agent {
     (void)folder_.write(config, action.text);  // a full disk shows as the node's own error
     const auto log = folder_.log(action.node);
     struct stat had {};
-    logs_[action.run] = {action.node, ::stat(log.c_str(), &had) == 0 ? had.st_size : 0, {}};
+    logs_[action.run] = {action.node, ::stat(log.c_str(), &had) == 0 ? had.st_size : 0};
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid == 0) become(parent, log, config);
@@ -143,8 +144,13 @@ class agent {
     }
   }
 
-  /// A process says in its log that it is ready.
+  /// A process says in its log that it is built, and that a conductor knows it: only then may the next one be
+  /// restarted.
   void look_for_ready() {
+    const auto says = [](const std::string& line, const std::string& event, const std::string& field) {
+      return line.find(" " + event + " " + field + "=") != std::string::npos ||
+             line.find(R"("event":")" + event + '"') != std::string::npos;
+    };
     for (auto it = logs_.begin(); it != logs_.end();) {
       auto& [run, place] = *it;
       std::ifstream in(folder_.log(place.node), std::ios::binary);
@@ -152,13 +158,13 @@ class agent {
       std::string text{std::istreambuf_iterator<char>(in), {}};
       place.read += static_cast<std::streamoff>(text.size());
       place.rest += text;
-      bool ready = false;
       for (auto end = place.rest.find('\n'); end != std::string::npos; end = place.rest.find('\n')) {
         const auto line = place.rest.substr(0, end);
-        ready |= line.find(" ready roles=") != std::string::npos ||
-                 line.find(R"("event":"ready")") != std::string::npos;
+        place.built |= says(line, "ready", "roles");
+        place.member |= says(line, "member", "conductor");
         place.rest.erase(0, end + 1);
       }
+      const bool ready = place.built && place.member;
       if (ready) core_.became_ready(run, clock_type::now());
       it = ready ? logs_.erase(it) : std::next(it);
     }

@@ -404,6 +404,7 @@ int scale_command(std::span<const std::string> args, const sim::console& io) {
     return complain(io, {ec::invalid_argument, "'" + change + "' is not PART=+N or PART=-N, N from 0 to 64"},
                     2);
   const auto& file = line.words[0];
+  if (const auto now = cluster_access::open(file); !now) return complain(io, now.error(), 2);
   std::ifstream in(file, std::ios::binary);
   const std::string before{std::istreambuf_iterator<char>(in), {}};
   const auto after =

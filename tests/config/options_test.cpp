@@ -88,6 +88,7 @@ TEST_CASE("what the command line must not say is refused with the option, the va
            {{"--block-tokens", "--page"},
             "--block-tokens needs a value: --block-tokens N; allowed: 16 to 512 tokens"},
            {{"--block-token", "64"}, "unknown option --block-token; did you mean --block-tokens?"},
+           {{"--help=page"}, "--help takes no value but man and words"},
            {{"--zzzzzzzzzz"}, "unknown option --zzzzzzzzzz; --help lists them"},
            {{"--no-block-tokens"}, "unknown option --no-block-tokens; did you mean --block-tokens?"},
            {{"serve", "twice"}, "unexpected argument \"twice\"; options start with --, see --help"},

@@ -359,6 +359,10 @@ def a_wrong_file_is_refused_with_its_line():
         done = cluster.run("up")
         assert done.returncode == 2 and re.search(r"cluster.toml:\d+: east.decode 65 is out of range; allowed: 0 to 64", done.stderr), done
         cluster.file.write_text(cluster.file.read_text().replace("decode = 65", "decode = 2"))
+        cluster.file.unlink()
+        for command in (["up"], ["scale", "decode=+1"]):
+            done = cluster.run(*command)
+            assert done.returncode == 2 and "cannot read" in done.stderr and str(cluster.file) in done.stderr, done
 
 
 def the_secret_is_in_no_argument_environment_or_log():
