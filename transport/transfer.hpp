@@ -31,6 +31,8 @@ struct transfer_tag {
 /// (data_plane_options::max_transfers_per_peer). A peer that opens more must not make a node remember without
 /// bound.
 inline constexpr std::size_t assemblies_max = 4096;
+/// Pieces of one transfer at most: the bound of what its receiver keeps of it.
+inline constexpr std::size_t transfer_pieces_max = 1u << 20;
 
 /// Bytes to move between two slices of equal length.
 struct slice_pair {

@@ -11,12 +11,6 @@ namespace {
 
 using u8 = std::uint8_t;
 
-float half_at(const u8* p) noexcept {
-  std::uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return half_to_float(bits);
-}
-
 void q4_0(const u8* b, float* out) noexcept {
   const float d = half_at(b);
   for (int i = 0; i < 16; ++i) {
@@ -119,6 +113,12 @@ float half_to_float(std::uint16_t h) noexcept {
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
   const float tiny = static_cast<float>(mantissa) * 0x1p-24f;  // zero and subnormals
   return sign ? -tiny : tiny;
+}
+
+float half_at(const std::uint8_t* bytes) noexcept {
+  std::uint16_t half;
+  std::memcpy(&half, bytes, 2);
+  return half_to_float(half);
 }
 
 std::uint16_t float_to_half(float value) noexcept {

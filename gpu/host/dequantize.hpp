@@ -17,6 +17,7 @@ inline constexpr std::int8_t mxfp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1
 float mxfp4_half_scale(std::uint8_t code) noexcept;
 
 float half_to_float(std::uint16_t bits) noexcept;
+float half_at(const std::uint8_t* bytes) noexcept;  ///< of two bytes at any address
 std::uint16_t float_to_half(float value) noexcept;  ///< round to nearest even
 
 }  // namespace mooncaf

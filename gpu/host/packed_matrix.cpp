@@ -14,12 +14,6 @@ namespace {
 
 using u8 = std::uint8_t;
 
-float half_at(const u8* p) {
-  std::uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return half_to_float(bits);
-}
-
 void k_scale_min(const u8* s, int j, int& scale, int& min) {
   scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
   min = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) | (s[j] >> 6) << 4;

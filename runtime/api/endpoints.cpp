@@ -9,7 +9,7 @@ namespace {
 using id = endpoint_id;
 using who = endpoint_access;
 
-constexpr endpoint table[] = {
+constexpr endpoint all_endpoints[] = {
     {id::completions, true, "/v1/completions", who::key, "text, or token ids, goes on"},
     {id::chat, true, "/v1/chat/completions", who::key, "a conversation goes on"},
     {id::messages, true, "/v1/messages", who::key, "the same, as Anthropic's clients ask for it"},
@@ -32,19 +32,19 @@ constexpr endpoint table[] = {
 
 }  // namespace
 
-std::span<const endpoint> endpoints() noexcept { return table; }
+std::span<const endpoint> endpoints() noexcept { return all_endpoints; }
 
 const endpoint* find_endpoint(std::string_view path) noexcept {
-  const auto i = std::ranges::find_if(table, [&](const endpoint& e) {
+  const auto i = std::ranges::find_if(all_endpoints, [&](const endpoint& e) {
     const bool named = e.path.size() > 1 && e.path.ends_with('/');
     return named ? path.starts_with(e.path) && path.size() > e.path.size() : path == e.path;
   });
-  return i == std::end(table) ? nullptr : i;
+  return i == std::end(all_endpoints) ? nullptr : i;
 }
 
 std::string endpoints_as_markdown() {
   std::string out = "| method | path | key | |\n| --- | --- | --- | --- |\n";
-  for (const auto& e : table) {
+  for (const auto& e : all_endpoints) {
     out += e.post ? "| POST | `" : "| GET | `";
     out += std::string{e.path} + (e.id == id::model ? "{name}" : "") + "` | ";
     out += e.access == who::anybody ? "no" : e.access == who::key ? "any" : "operator's";

@@ -12,7 +12,7 @@ constexpr std::uint8_t both = completions | chat, answering = both | messages | 
                        reading = answering | embeddings, every = reading | tokenize | detokenize;
 constexpr auto works = field_kind::works, ignored = field_kind::ignored, refused = field_kind::refused;
 
-constexpr request_field table[] = {
+constexpr request_field all_fields[] = {
     {"model", every, works, "the server's model, an alias, or an adapter; absent: its model"},
     {"prompt", completions | tokenize, works, "text, and for completions token ids, or a list of either"},
     {"messages", chat | messages | tokenize, works,
@@ -156,13 +156,13 @@ void append_row(std::string& out, const request_field& f) {
 
 }  // namespace
 
-std::span<const request_field> request_fields() noexcept { return table; }
+std::span<const request_field> request_fields() noexcept { return all_fields; }
 
 const request_field* find_field(body_endpoint where, std::string_view name) noexcept {
-  const auto i = std::ranges::find_if(table, [&](const request_field& f) {
+  const auto i = std::ranges::find_if(all_fields, [&](const request_field& f) {
     return f.name == name && (f.where & static_cast<std::uint8_t>(where)) != 0;
   });
-  return i == std::end(table) ? nullptr : i;
+  return i == std::end(all_fields) ? nullptr : i;
 }
 
 std::string fields_as_markdown() {
@@ -172,7 +172,7 @@ std::string fields_as_markdown() {
     out += "\n**" + std::string{title} +
            "**\n\n| field | completions | chat | messages | responses | embeddings "
            "| tokenize | detokenize | |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
-    for (const auto& f : table) {
+    for (const auto& f : all_fields) {
       if (f.kind == kind) append_row(out, f);
     }
   }

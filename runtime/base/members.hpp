@@ -30,12 +30,20 @@ constexpr bool takes(std::index_sequence<I...>) {
 
 inline constexpr std::size_t members_max = 32;
 
-/// How many members a struct has: the longest list of initialisers that it takes.
-template <plain_struct T, std::size_t N = members_max>
+/// How many members a struct has: the longest list of initialisers that it takes, as it takes every shorter one.
+template <plain_struct T, std::size_t Least = 1, std::size_t Most = members_max>
 constexpr std::size_t member_count() {
-  static_assert(!members_detail::takes<T>(std::make_index_sequence<members_max + 1>{}), "raise members_max");
-  if constexpr (members_detail::takes<T>(std::make_index_sequence<N>{})) return N;
-  else return member_count<T, N - 1>();
+  constexpr auto middle = (Least + Most + 1) / 2;
+  if constexpr (Least == Most) {
+    static_assert(
+        Most < members_max || !members_detail::takes<T>(std::make_index_sequence<members_max + 1>{}),
+        "raise members_max");
+    return Most;
+  } else if constexpr (members_detail::takes<T>(std::make_index_sequence<middle>{})) {
+    return member_count<T, middle, Most>();
+  } else {
+    return member_count<T, Least, middle - 1>();
+  }
 }
 
 /// A tuple of references to all members. A line for every number of them, as C++20 names no pack in a

@@ -13,7 +13,7 @@ namespace {
 
 using ranges_t = std::vector<char_range>;
 
-const ranges_t digits{{'0', '9'}};
+const ranges_t ascii_digits{{'0', '9'}};
 const ranges_t word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const ranges_t blank{{'\t', '\r'}, {' ', ' '}};
 const ranges_t beyond_ascii{{0x80, 0x10FFFF}};
@@ -186,9 +186,9 @@ class regex_parser {
     const char c = text_[at_++];
     switch (c) {
       case 'd':
-        return {digits, join(digits, beyond_ascii)};
+        return {ascii_digits, join(ascii_digits, beyond_ascii)};
       case 'D':
-        return char_set{digits, join(digits, beyond_ascii)}.opposite();
+        return char_set{ascii_digits, join(ascii_digits, beyond_ascii)}.opposite();
       case 'w':
         return {word, join(word, beyond_ascii)};
       case 'W':

@@ -74,7 +74,7 @@ struct four_bits {
   float scale(std::size_t row, std::size_t g) const noexcept { return scale_of(*scales, g * rows + row); }
 };
 
-void put_half(std::byte*& to, float value) noexcept {
+void append_half(std::byte*& to, float value) noexcept {
   const auto bits = float_to_half(value);
   std::memcpy(to, &bits, 2);
   to += 2;
@@ -91,8 +91,8 @@ unpacked_matrix repack(const four_bits& m) {
   for (std::size_t r = 0; r < m.rows; ++r) {
     for (std::size_t c = 0; c < m.cols; c += block) {
       const auto g = c / m.group;
-      put_half(to, m.scale(r, g));
-      if (!symmetric) put_half(to, -m.scale(r, g) * static_cast<float>(m.zero(r, g)));
+      append_half(to, m.scale(r, g));
+      if (!symmetric) append_half(to, -m.scale(r, g) * static_cast<float>(m.zero(r, g)));
       for (std::size_t i = 0; i < block / 2; ++i)
         *to++ = static_cast<std::byte>(m.quant(r, c + i) | m.quant(r, c + i + block / 2) << 4);
     }

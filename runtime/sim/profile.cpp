@@ -20,7 +20,7 @@ namespace mooncaf::sim {
 namespace {
 
 /// One number of a profile: its place and its bounds. Times are written in the unit of the key.
-struct field {
+struct profile_field {
   const char* section;
   const char* key;
   std::variant<std::uint32_t profile::*, std::uint64_t profile::*, double profile::*, double step_costs::*>
@@ -32,31 +32,31 @@ struct field {
 
 constexpr double ms = 1e-3, us = 1e-6, ns = 1e-9;
 
-const std::array fields{
-    field{"model", "layers", &profile::layers, 1, 1, 10'000},
-    field{"model", "kv_bytes_per_token", &profile::kv_bytes_per_token, 1, 1, 1e9},
-    field{"model", "block_tokens", &profile::block_tokens, 1, 1, 65'536},
-    field{"prefill", "constant_ms", &step_costs::prefill_constant_s, ms, 0, 1e6},
-    field{"prefill", "token_us", &step_costs::prefill_token_s, us, 0, 1e9},
-    field{"prefill", "pair_ns", &step_costs::prefill_pair_s, ns, 0, 1e9},
-    field{"prefill", "cached_token_us", &step_costs::prefill_cached_token_s, us, 0, 1e9},
-    field{"prefill", "beside_decode", &step_costs::prefill_beside_decode, 1, 1, 1000, true},
-    field{"prefill", "chunk_tokens", &profile::chunk_tokens, 1, 1, 1e8},
-    field{"decode", "constant_ms", &step_costs::decode_constant_s, ms, 0, 1e6},
-    field{"decode", "sequence_us", &step_costs::decode_sequence_s, us, 0, 1e9},
-    field{"decode", "context_token_ns", &step_costs::decode_context_token_s, ns, 0, 1e9},
-    field{"decode", "beside_prefill", &step_costs::decode_beside_prefill, 1, 1, 1000, true},
-    field{"decode", "max_batch", &profile::max_batch, 1, 1, 1e6},
-    field{"decode", "device_kv_tokens", &profile::device_kv_tokens, 1, 1, 1e12},
-    field{"node", "device_link_gb_per_s", &profile::device_link_bytes_per_s, 1e9, 0, 1e6, true},
-    field{"node", "nic_gbit_per_s", &profile::nic_bytes_per_s, 1e9 / 8, 1e-3, 1e6},
-    field{"node", "network_latency_us", &profile::network_latency_s, us, 0, 1e9},
-    field{"node", "ssd_gb_per_s", &profile::ssd_bytes_per_s, 1e9, 1e-3, 1e6},
-    field{"node", "dram_tokens", &profile::dram_tokens, 1, 0, 1e12},
-    field{"node", "ssd_tokens", &profile::ssd_tokens, 1, 0, 1e12},
+const std::array profile_fields{
+    profile_field{"model", "layers", &profile::layers, 1, 1, 10'000},
+    profile_field{"model", "kv_bytes_per_token", &profile::kv_bytes_per_token, 1, 1, 1e9},
+    profile_field{"model", "block_tokens", &profile::block_tokens, 1, 1, 65'536},
+    profile_field{"prefill", "constant_ms", &step_costs::prefill_constant_s, ms, 0, 1e6},
+    profile_field{"prefill", "token_us", &step_costs::prefill_token_s, us, 0, 1e9},
+    profile_field{"prefill", "pair_ns", &step_costs::prefill_pair_s, ns, 0, 1e9},
+    profile_field{"prefill", "cached_token_us", &step_costs::prefill_cached_token_s, us, 0, 1e9},
+    profile_field{"prefill", "beside_decode", &step_costs::prefill_beside_decode, 1, 1, 1000, true},
+    profile_field{"prefill", "chunk_tokens", &profile::chunk_tokens, 1, 1, 1e8},
+    profile_field{"decode", "constant_ms", &step_costs::decode_constant_s, ms, 0, 1e6},
+    profile_field{"decode", "sequence_us", &step_costs::decode_sequence_s, us, 0, 1e9},
+    profile_field{"decode", "context_token_ns", &step_costs::decode_context_token_s, ns, 0, 1e9},
+    profile_field{"decode", "beside_prefill", &step_costs::decode_beside_prefill, 1, 1, 1000, true},
+    profile_field{"decode", "max_batch", &profile::max_batch, 1, 1, 1e6},
+    profile_field{"decode", "device_kv_tokens", &profile::device_kv_tokens, 1, 1, 1e12},
+    profile_field{"node", "device_link_gb_per_s", &profile::device_link_bytes_per_s, 1e9, 0, 1e6, true},
+    profile_field{"node", "nic_gbit_per_s", &profile::nic_bytes_per_s, 1e9 / 8, 1e-3, 1e6},
+    profile_field{"node", "network_latency_us", &profile::network_latency_s, us, 0, 1e9},
+    profile_field{"node", "ssd_gb_per_s", &profile::ssd_bytes_per_s, 1e9, 1e-3, 1e6},
+    profile_field{"node", "dram_tokens", &profile::dram_tokens, 1, 0, 1e12},
+    profile_field{"node", "ssd_tokens", &profile::ssd_tokens, 1, 0, 1e12},
 };
 
-double written(const profile& p, const field& f) {
+double written(const profile& p, const profile_field& f) {
   const double value = std::visit(
       [&](auto at) -> double {
         if constexpr (std::is_same_v<decltype(at), double step_costs::*>) return p.costs.*at;
@@ -66,7 +66,7 @@ double written(const profile& p, const field& f) {
   return value / f.scale;
 }
 
-void store(profile& p, const field& f, double value) {
+void store(profile& p, const profile_field& f, double value) {
   std::visit(
       [&](auto at) {
         if constexpr (std::is_same_v<decltype(at), double step_costs::*>) {
@@ -79,13 +79,13 @@ void store(profile& p, const field& f, double value) {
       f.at);
 }
 
-bool is_whole(const field& f) {
+bool is_whole(const profile_field& f) {
   return std::holds_alternative<std::uint32_t profile::*>(f.at) ||
          std::holds_alternative<std::uint64_t profile::*>(f.at);
 }
 
 /// @returns an error text, or nothing.
-std::string read_field(profile& p, const field& f, const config::toml_entry& e) {
+std::string read_field(profile& p, const profile_field& f, const config::toml_entry& e) {
   const auto value = config::parse_real(e.value);
   if (e.type != config::toml_type::number || !value) return "a number expected";
   if (*value < f.min || *value > f.max) {
@@ -98,7 +98,7 @@ std::string read_field(profile& p, const field& f, const config::toml_entry& e) 
 }
 
 /// A number as a profile's file has it.
-std::string shown(const profile& p, const field& f) {
+std::string shown(const profile& p, const profile_field& f) {
   char number[40];
   std::snprintf(number, sizeof number, is_whole(f) ? "%.0f" : "%.9g", written(p, f));
   return number;
@@ -142,7 +142,7 @@ result<profile> parse_profile(std::string_view text, std::string_view file,
   if (!entries) return fail(entries.error());
   profile p;
   p.name = file;
-  std::array<bool, fields.size()> given{};
+  std::array<bool, profile_fields.size()> given{};
   for (const auto& e : *entries) {
     const auto bad = [&](const std::string& reason) {
       return fail(ec::invalid_argument, std::string{file} + ":" + std::to_string(e.line) + ": " + e.section +
@@ -154,16 +154,16 @@ result<profile> parse_profile(std::string_view text, std::string_view file,
       (model ? p.model : p.name) = e.value;
       continue;
     }
-    const field* known = nullptr;
-    for (const auto& f : fields) {
+    const profile_field* known = nullptr;
+    for (const auto& f : profile_fields) {
       if (e.section == f.section && e.key == f.key) known = &f;
     }
     if (known == nullptr) return bad("no such key");
     if (const auto reason = read_field(p, *known, e); !reason.empty()) return bad(reason);
-    given[static_cast<std::size_t>(known - fields.data())] = true;
+    given[static_cast<std::size_t>(known - profile_fields.data())] = true;
   }
-  for (std::size_t i = 0; assumed != nullptr && i < fields.size(); ++i) {
-    const auto& f = fields[i];
+  for (std::size_t i = 0; assumed != nullptr && i < profile_fields.size(); ++i) {
+    const auto& f = profile_fields[i];
     if (given[i] || f.can_be_left_out) continue;
     assumed->push_back(std::string{f.section} + "." + f.key + " = " + shown(p, f));
   }
@@ -182,7 +182,7 @@ result<profile> load_profile(const std::string& name, std::vector<std::string>* 
 std::string to_toml(const profile& p) {
   std::string out = "name = " + config::toml_quoted(p.name) + "\n";
   std::string_view section;
-  for (const auto& f : fields) {
+  for (const auto& f : profile_fields) {
     if (section != f.section) {
       out += "\n[" + std::string{section = f.section} + "]\n";
       if (section == "model" && !p.model.empty()) out += "name = " + config::toml_quoted(p.model) + "\n";
@@ -193,7 +193,7 @@ std::string to_toml(const profile& p) {
 }
 
 void visit_numbers(const profile& p, const std::function<void(const std::string&, double)>& visit) {
-  for (const auto& f : fields) visit(std::string{f.section} + "_" + f.key, written(p, f));
+  for (const auto& f : profile_fields) visit(std::string{f.section} + "_" + f.key, written(p, f));
 }
 
 fit_error error_of(const step_costs& c, std::span<const timing_point> passes,

@@ -53,7 +53,7 @@ TEST_CASE("frames that break a limit are refused") {
   bad.index = 1;
   CHECK(refused(bad));
   bad = h;
-  bad.count = pieces_max + 1;
+  bad.count = transfer_pieces_max + 1;
   CHECK(refused(bad));
   bad = h;
   bad.id = {};

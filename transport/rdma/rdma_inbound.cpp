@@ -258,7 +258,7 @@ void rdma_inbound::acknowledge(transfer_id id, error outcome) {
   for (const auto& [number, r] : rails_) {
     if (!r->pair->connected() || !r->pair->message_room()) continue;
     std::vector<std::byte> bytes;
-    encode_ack({id, outcome}, bytes);
+    encode_ack(rdma_ack{id, outcome}, bytes);
     r->pair->add_message(bytes, {.id = id}, false);
     unconfirmed_[id] = std::move(outcome);
     return;

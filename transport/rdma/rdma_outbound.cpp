@@ -101,7 +101,6 @@ void rdma_outbound::start(job& j) {
 
 result<void> rdma_outbound::cut(job& j) const {
   j.summed = node_.options.checksums;
-  constexpr std::size_t pieces_max_per_transfer = 1u << 20;
   const auto step_bytes = shared_.options().slice_bytes;
   for (const auto& pair : j.what.slices) {
     const auto local = node_.regions.locate(pair.local);
@@ -118,9 +117,9 @@ result<void> rdma_outbound::cut(job& j) const {
   }
   // A write without bytes still has to land.
   if (j.pieces.empty() && j.what.op == transfer_op::write) j.pieces.emplace_back();
-  if (j.pieces.size() > pieces_max_per_transfer)
+  if (j.pieces.size() > transfer_pieces_max)
     return fail(ec::invalid_argument, "transfer of " + std::to_string(j.pieces.size()) + " pieces, at most " +
-                                          std::to_string(pieces_max_per_transfer) + " are allowed");
+                                          std::to_string(transfer_pieces_max) + " are allowed");
   return {};
 }
 

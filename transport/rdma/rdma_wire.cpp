@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::uint32_t notice_magic = 0x4E44524D;  // "MRDN"
 constexpr std::uint32_t ack_magic = 0x4144524D;     // "MRDA"
-constexpr std::uint32_t total_pieces_max = 1u << 20;
 constexpr std::size_t detail_max = 1024;
 constexpr std::uint32_t keys_max = 256;
 
@@ -58,7 +57,7 @@ result<rdma_message> parse_notice(byte_reader& in) {
   n.total_pieces = in.get<std::uint32_t>();
   n.has_checksums = in.get<std::uint8_t>() != 0;
   const auto count = in.get<std::uint8_t>();
-  if (!in.ok() || !n.id || n.total_pieces > total_pieces_max || count > rdma_notice::pieces_max ||
+  if (!in.ok() || !n.id || n.total_pieces > transfer_pieces_max || count > rdma_notice::pieces_max ||
       n.total_pieces == 0 || count > n.total_pieces)
     return fail(ec::corrupt, "malformed notice");
   n.pieces.resize(count);

@@ -14,7 +14,6 @@
 namespace mooncaf {
 namespace {
 
-constexpr std::size_t pieces_max = 1024 * 1024;  // of one transfer
 constexpr int notices_per_poll = 16;
 constexpr std::uint64_t bytes_per_poll = 4 * MiB;  // then other links have a turn
 
@@ -219,7 +218,7 @@ result<void> shm_inbound::on_notice(const shm_notice& n) {
 
 // Takes or checks the pieces of one notice. @error the link is to end: the peer breaks the protocol.
 result<void> shm_inbound::verify(const shm_notice& n, assembly& a) {
-  if (n.pieces.size() > pieces_max - std::min(a.sums.size(), pieces_max))
+  if (n.pieces.size() > transfer_pieces_max - std::min(a.sums.size(), transfer_pieces_max))
     return fail(ec::overloaded, "the peer cuts a transfer into too many pieces");
   const bool checks = n.has_checksums && node_.options.checksums;
   for (const auto& p : n.pieces) {
@@ -280,7 +279,7 @@ result<void> shm_inbound::conclude(const shm_notice& n, const assembly& a) {
 result<void> shm_inbound::acknowledge(transfer_id id, error outcome) {
   node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
   std::vector<std::byte> record;
-  encode_ack({id, std::move(outcome)}, record);
+  encode_ack(shm_ack{id, std::move(outcome)}, record);
   ring_writer acks{memory_->acks};
   if (!acks.put(record)) return fail(ec::overloaded, "the peer does not take answers");
   if (acks.must_wake() && peer_wake_) {

@@ -10,7 +10,7 @@
 namespace mooncaf {
 namespace {
 
-constexpr std::size_t incoming_max = 1024;
+constexpr std::size_t shm_links_max = 1024;
 
 bool is_path(const std::string& name) { return !name.empty() && name[0] != '@'; }
 
@@ -177,7 +177,7 @@ void shm_transport::accept_all() {
     unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
     const auto nonce = make_nonce();
-    if (!same_user(fd.get()) || !nonce || incoming_.size() >= incoming_max) continue;
+    if (!same_user(fd.get()) || !nonce || incoming_.size() >= shm_links_max) continue;
     const auto admit = [this](const link_identity& who) -> result<void> {
       if (who.wanted_node != node_.options.node || who.wanted_incarnation != node_.incarnation)
         return fail(ec::peer_lost, "a peer looks for another node, or for a former life of this one");

@@ -98,9 +98,9 @@ result<std::vector<tcp_session::piece>> tcp_session::cut(const transfer& t) cons
   }
   // A write without bytes still has to land.
   if (pieces.empty() && t.op == transfer_op::write) pieces.emplace_back();
-  if (pieces.size() > pieces_max)
+  if (pieces.size() > transfer_pieces_max)
     return fail(ec::invalid_argument, "transfer of " + std::to_string(pieces.size()) + " pieces, at most " +
-                                          std::to_string(pieces_max) + " are allowed");
+                                          std::to_string(transfer_pieces_max) + " are allowed");
   return pieces;
 }
 

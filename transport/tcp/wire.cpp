@@ -76,7 +76,7 @@ result<frame_header> parse_frame(std::span<const std::byte, frame_header_bytes> 
   if (!h.id) return fail(ec::corrupt, "frame without a transfer id");
   if (h.payload_bytes > (is_data(h.type) ? data_payload_max : control_payload_max))
     return fail(ec::corrupt, "frame with a payload of " + std::to_string(h.payload_bytes) + " bytes");
-  if (h.type == frame_type::write_data && (h.index >= h.count || h.count > pieces_max))
+  if (h.type == frame_type::write_data && (h.index >= h.count || h.count > transfer_pieces_max))
     return fail(ec::corrupt,
                 "frame with piece " + std::to_string(h.index) + " of " + std::to_string(h.count));
   if (h.type == frame_type::write_data && h.total_bytes < h.payload_bytes)

@@ -35,7 +35,6 @@ enum class frame_type : std::uint8_t {
 inline constexpr std::size_t frame_header_bytes = 88;
 inline constexpr std::uint32_t data_payload_max = 16 * MiB;
 inline constexpr std::uint32_t control_payload_max = 64 * KiB;
-inline constexpr std::uint32_t pieces_max = 1u << 20;  ///< of one transfer; bounds the receiver's books
 
 /// Which fields mean something depends on the type; the others are zero.
 struct frame_header {
