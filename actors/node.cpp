@@ -30,9 +30,8 @@ node::node(caf::actor_config& config, context_ptr context, local_actors local,
       dial_(std::move(dial)),
       dialler_(std::move(dialler)),
       directory_(std::move(directory)) {
-  for (const auto& w : info_->workers) {
+  for (const auto& w : info_->workers)
     if (w.role == worker_role::prefill) prefills_.push_back(w.id);
-  }
 }
 
 node_actor::behavior_type node::make_behavior() {

@@ -75,12 +75,19 @@ def defined_in(name, candidates):
     return source, uses > definitions_of(bare, text) or elsewhere
 
 
+def is_implicit(short, texts):
+    """Whether this is a constructor that no class of that name declares: the compiler made it."""
+    *_, owner, bare = ["", *short.split("::")]
+    return owner == bare and not any(re.search(rf"^ +(?:(?:explicit|constexpr) )*{re.escape(bare)}\(", t, re.M) for t in texts)
+
+
 def main():
     build, exceptions = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
     root = pathlib.Path(__file__).resolve().parents[2]
     os.chdir(root)
-    sources = [p.relative_to(root) for room in ("actors", "config", "gpu", "runtime", "storage", "transport")
-               for p in (root / room).rglob("*.cpp")]
+    rooms = [root / room for room in ("actors", "config", "gpu", "runtime", "storage", "transport")]
+    sources = [p.relative_to(root) for room in rooms for p in room.rglob("*.cpp")]
+    texts = [p.read_text() for room in rooms for p in room.rglob("*.hpp")] + [s.read_text() for s in sources]
     excused = {}
     for line in pathlib.Path(exceptions).read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -92,7 +99,7 @@ def main():
     for name, object_name in sorted(thrown_away(build).items()):
         candidates = sources_of(object_name, sources, build)
         short = re.sub(r"\(.*", "", name.replace("mooncaf::", "").replace("[abi:cxx11]", ""))
-        if MADE.search(name) or not candidates:
+        if MADE.search(name) or not candidates or is_implicit(short, texts):
             continue
         source, calls_itself = defined_in(name, candidates)
         if calls_itself:
