@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/store/store_command.hpp"
+#include "actors/store/store_page.hpp"
 #include "runtime/base/host_place.hpp"
 #include "storage/objects/table/object_table.hpp"
 
@@ -157,42 +158,12 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
   if (line.words.empty()) {
     const auto c = (*store)->counts();
     if (!c) return complain(io, c.error(), 1);
-    const json all{{"objects", c->objects},
-                   {"reserved", c->reserved},
-                   {"object_bytes", c->object_bytes},
-                   {"total_bytes", c->total_bytes},
-                   {"free_bytes", c->free_bytes},
-                   {"quarantined_bytes", c->quarantined_bytes},
-                   {"hits", c->hits},
-                   {"misses", c->misses},
-                   {"evictions", c->evictions},
-                   {"evicted_bytes", c->evicted_bytes},
-                   {"regretted", c->regretted},
-                   {"expired", c->expired},
-                   {"lost", c->lost},
-                   {"refused", c->refused},
-                   {"moved", c->moved},
-                   {"recovered", c->recovered},
-                   {"ssd_objects", c->disk_objects},
-                   {"ssd_bytes", c->disk_bytes},
-                   {"ssd_total_bytes", c->disk_total_bytes},
-                   {"ssd_hits", c->disk_hits},
-                   {"ssd_saved", c->saved},
-                   {"ssd_saved_bytes", c->saved_bytes},
-                   {"ssd_save_failures", c->save_failures},
-                   {"ssd_loaded", c->loaded},
-                   {"ssd_loaded_bytes", c->loaded_bytes},
-                   {"ssd_promoted", c->promoted},
-                   {"ssd_damaged", c->disk_damaged},
-                   {"ssd_demoted", c->demoted},
-                   {"ssd_evictions", c->disk_evictions},
-                   {"ssd_recovered", c->disk_recovered},
-                   {"ssd_stale", c->disk_stale}};
+    const auto all = as_json(*c);
     if (common.json) {
       io.out << print(all);
     } else {
       for (const auto& [name, value] : all.items())
-        io.out << name << std::string(20 - name.size(), ' ') << value << "\n";
+        io.out << name << std::string(24 - name.size(), ' ') << value << "\n";
     }
     return 0;
   }

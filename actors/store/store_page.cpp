@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "storage/objects/terms/count_fields.hpp"
+
 namespace mooncaf::store {
 
 result<store_picture> look_at(store_client& store) {
@@ -16,11 +18,16 @@ result<store_picture> look_at(store_client& store) {
   return store_picture{*figures, std::move(*segments), std::move(*hottest)};
 }
 
+nlohmann::json as_json(const object_counts& counts) {
+  auto out = nlohmann::json::object();
+  for (const auto& f : count_fields) out[f.key] = counts.*f.at;
+  return out;
+}
+
 // One JSON serves the page and `store top`, so both show the same figures.
 nlohmann::json as_json(const store_picture& picture) {
   using nlohmann::json;
   const auto& figures = picture.figures;
-  const auto& c = figures.counts;
   json times = json::array(), mounted = json::array(), hottest = json::array();
   for (std::size_t i = 1; i < figures.times.size(); ++i) {
     const auto& t = figures.times[i];
@@ -49,26 +56,7 @@ nlohmann::json as_json(const store_picture& picture) {
                        {"medium", to_string(s.view.kind)},
                        {"withheld_bytes", s.view.withheld_bytes},
                        {"draining", s.view.draining}});
-  return {{"counts",
-           {{"objects", c.objects},
-            {"replicas", c.replicas},
-            {"reserved", c.reserved},
-            {"object_bytes", c.object_bytes},
-            {"capacity_bytes", c.total_bytes},
-            {"free_bytes", c.free_bytes},
-            {"resting_bytes", c.quarantined_bytes},
-            {"hits", c.hits},
-            {"misses", c.misses},
-            {"evictions", c.evictions},
-            {"regretted", c.regretted},
-            {"expired", c.expired},
-            {"lost", c.lost},
-            {"refused", c.refused},
-            {"moved", c.moved},
-            {"recovered", c.recovered}}},
-          {"times", times},
-          {"segments", mounted},
-          {"hottest", hottest}};
+  return {{"counts", as_json(figures.counts)}, {"times", times}, {"segments", mounted}, {"hottest", hottest}};
 }
 
 }  // namespace mooncaf::store

@@ -19,7 +19,10 @@ struct store_picture {
 /// @error of the connection
 result<store_picture> look_at(store_client& store);
 
-/// The JSON that the page polls: `counts` as of `object_counts`; `times`, how long the directory worked on
+/// By the keys of `count_fields`.
+nlohmann::json as_json(const object_counts& counts);
+
+/// The JSON that the page polls: `counts` as above; `times`, how long the directory worked on
 /// questions of each kind; `segments`; `hottest`: key, tenant, bytes, replicas in memory, reads a second
 /// (decayed). Bytes that are no UTF-8 are left for the caller to replace.
 nlohmann::json as_json(const store_picture& picture);

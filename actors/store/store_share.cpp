@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/metrics/metric_families.hpp"
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_metrics.hpp"
@@ -119,25 +120,22 @@ std::string store_share::metrics_text() {
   const auto divided = divided_;
   const bool mounts = keeper_.joinable();
   lock.unlock();
-  std::string text;
+  metric_families of_process;
   if (mounts)
-    text =
-        "# HELP mooncaf_store_mounted_bytes Memory of this process that is mounted in the object store.\n"
-        "# TYPE mooncaf_store_mounted_bytes gauge\nmooncaf_store_mounted_bytes " +
-        std::to_string(mounted) + "\n";
+    of_process.value("mooncaf_store_mounted_bytes",
+                     "Memory of this process that is mounted in the object store.", mounted);
   if (divided.shared_bytes > 0) {
-    const auto both = [&](const std::string& name, const char* type, const char* help, std::uint64_t blocks,
-                          std::uint64_t objects) {
-      text += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name +
-              "{side=\"blocks\"} " + std::to_string(blocks) + "\n" + name + "{side=\"objects\"} " +
-              std::to_string(objects) + "\n";
+    const auto both = [&](std::string name, std::string help, std::uint64_t blocks, std::uint64_t objects) {
+      of_process.family(std::move(name), std::move(help));
+      of_process.sample(blocks, {{"side", "blocks"}});
+      of_process.sample(objects, {{"side", "objects"}});
     };
-    both("mooncaf_store_shared_bytes", "gauge",
-         "What KV blocks and objects have of the memory that both share.", divided.other_bytes,
-         divided.object_bytes);
-    both("mooncaf_store_shared_slabs_total", "counter", "Pieces of it that went to either.",
-         divided.slabs_to_other, divided.slabs_to_objects);
+    both("mooncaf_store_shared_bytes", "What KV blocks and objects have of the memory that both share.",
+         divided.other_bytes, divided.object_bytes);
+    both("mooncaf_store_shared_slabs_total", "Pieces of it that went to either.", divided.slabs_to_other,
+         divided.slabs_to_objects);
   }
+  const auto text = of_process.text();
   if (own.port == 0) return text;
   std::lock_guard one_at_a_time{asking_};
   if (!client_) {

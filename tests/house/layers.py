@@ -76,7 +76,7 @@ MAY_INCLUDE = {
                        "runtime/sched/rate_limit.hpp"],
     "actors/compute": [BASE, "runtime/request", "runtime/model", "runtime/sched", "gpu", "storage", "transport"],
     "actors/launch": [BASE, "runtime/launch", "runtime/sim/cli", "config", "storage/memory_room.hpp", "transport/net/secret.hpp"],
-    "actors/store": [BASE, "actors/cluster/shutdown.hpp", "actors/http", "runtime/api", "runtime/log", "runtime/pages",
+    "actors/store": [BASE, "actors/cluster/shutdown.hpp", "actors/http", "actors/metrics", "runtime/api", "runtime/log", "runtime/pages",
                      "runtime/sim/cli", "config", "storage", "storage/objects/**", "transport/net"],
     "actors": ["actors/**", "runtime/**", "storage/**", "transport/**", "gpu/**", "config"],
 }

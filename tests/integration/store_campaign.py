@@ -298,7 +298,7 @@ class Run:
         wait_until("all segments are mounted", lambda: len(self.world.json("segments")) == there, 30)
         wait_until("no reservation is left", lambda: self.world.json("stat")["reserved"] == 0, 30)
         wait_until("everything is removed", self.removed, 30)
-        free_or_resting = lambda s: s["objects"] == s["ssd_bytes"] == 0 and s["free_bytes"] + s["quarantined_bytes"] == s["total_bytes"]  # noqa: E731
+        free_or_resting = lambda s: s["objects"] == s["ssd_bytes"] == 0 and s["free_bytes"] + s["resting_bytes"] == s["capacity_bytes"]  # noqa: E731
         wait_until("all memory is free, or rests", lambda: free_or_resting(self.world.json("stat")), 20)
 
     def removed(self):

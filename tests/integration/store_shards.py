@@ -29,7 +29,7 @@ def test_another_number_of_shards_is_another_store():
             args[args.index("--shards") + 1] = str(shards)
             world.directory.start()
             ready(world.directory)
-            wait_until("all is mounted again", lambda: len(world.json("segments")) == 4 and world.json("stat")["total_bytes"] == (56 if shards == 2 else 60) << 20)
+            wait_until("all is mounted again", lambda: len(world.json("segments")) == 4 and world.json("stat")["capacity_bytes"] == (56 if shards == 2 else 60) << 20)
             wait_until("the client is back", lambda: client.put(f"with {shards}", b"x") == 0)
             assert client.batch_is_exist(keys) == [int(found > 0)] * 50, shards
         client.close()

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "storage/objects/terms/count_fields.hpp"
+
 namespace mooncaf::store_wire {
 
 std::optional<header> parse_header(std::span<const std::byte, header_bytes> in) {
@@ -353,34 +355,18 @@ mounted_segment get_segment(byte_reader& in) {
   return s;
 }
 
-namespace {
-constexpr std::uint64_t object_counts::*count_fields[] = {
-    &object_counts::objects,       &object_counts::reserved,       &object_counts::object_bytes,
-    &object_counts::total_bytes,   &object_counts::free_bytes,     &object_counts::quarantined_bytes,
-    &object_counts::hits,          &object_counts::misses,         &object_counts::evictions,
-    &object_counts::evicted_bytes, &object_counts::expired,        &object_counts::lost,
-    &object_counts::refused,       &object_counts::recovered,      &object_counts::moved,
-    &object_counts::regretted,     &object_counts::warmed,         &object_counts::cooled,
-    &object_counts::disk_objects,  &object_counts::disk_bytes,     &object_counts::disk_total_bytes,
-    &object_counts::disk_hits,     &object_counts::saved,          &object_counts::saved_bytes,
-    &object_counts::save_failures, &object_counts::loaded,         &object_counts::loaded_bytes,
-    &object_counts::disk_damaged,  &object_counts::demoted,        &object_counts::disk_evictions,
-    &object_counts::promoted,      &object_counts::disk_recovered, &object_counts::disk_stale,
-    &object_counts::replicas};
-}
-
 void put_counts(byte_writer& out, const object_counts& counts) {
-  for (const auto field : count_fields) out.put(counts.*field);
+  for (const auto& f : count_fields) out.put(counts.*f.at);
 }
 
 object_counts get_counts(byte_reader& in) {
   object_counts counts;
-  for (const auto field : count_fields) counts.*field = in.get<std::uint64_t>();
+  for (const auto& f : count_fields) counts.*f.at = in.get<std::uint64_t>();
   return counts;
 }
 
 void add_counts(object_counts& to, const object_counts& more) {
-  for (const auto field : count_fields) to.*field += more.*field;
+  for (const auto& f : count_fields) to.*f.at += more.*f.at;
 }
 
 void put_task_id(byte_writer& out, const task_id& id) {

@@ -561,7 +561,7 @@ TEST_CASE(
   w.add_pair(4);
   REQUIRE(w.core.add_node(node_id{9}));
   const auto at = [](int ms) { return time_point{} + std::chrono::milliseconds(1000 + ms); };
-  const auto keys = chain(7, 5);
+  const auto keys = chain(7, 50);
   const auto block = w.core.options().block_tokens;
   const auto one_try = [](std::uint64_t request, std::uint64_t attempt) {
     return request_id{(request << attempt_bits) + 2 * attempt};
