@@ -5,8 +5,8 @@
 #include <functional>
 #include <unordered_map>
 
-#include "actors/compute/prefix_load.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/compute/prefix_load.hpp"
 #include "runtime/request/fetch_core.hpp"
 
 namespace mooncaf {

@@ -2,10 +2,10 @@
 
 #include <caf/send.hpp>
 
-#include "actors/compute/disk_task.hpp"
 #include "actors/executor.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/compute/disk_task.hpp"
 #include "runtime/log/log.hpp"
 
 namespace mooncaf {

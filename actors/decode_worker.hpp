@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "actors/cluster/guarded_request.hpp"
-#include "actors/compute/landing_board.hpp"
 #include "actors/prompt_loads.hpp"
 #include "actors/worker_actor.hpp"
+#include "runtime/compute/landing_board.hpp"
 #include "runtime/request/decode_core.hpp"
 
 namespace mooncaf {

@@ -11,7 +11,6 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto shard_limit = std::chrono::seconds(10);
 constexpr auto pause = std::chrono::milliseconds(100);  ///< when memory has no room
 
 unwritten_blocks blocks_of(const context_ptr& context, std::shared_ptr<std::atomic<bool>> told) {

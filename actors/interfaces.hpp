@@ -3,6 +3,7 @@
 // actor sends itself or gets from an executor of its own process; those never leave the process.
 
 #include <caf/typed_actor.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ namespace mooncaf {
 using executor_actor = caf::typed_actor<
     // Runs the task and answers with it. Tasks run in the order of arrival.
     MOONCAF_RPC(task_ptr, run_atom, task_ptr)>;
+
+/// Within this a shard answers those who write blocks beside the requests.
+inline constexpr auto shard_limit = std::chrono::seconds(10);
 
 /// The CACHE SHARD is the authority on the KV blocks of one process, in DRAM and on SSD.
 using cache_shard_actor = caf::typed_actor<

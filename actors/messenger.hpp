@@ -16,7 +16,7 @@
 #include "actors/cluster/guarded_request.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/peer_shards.hpp"
-#include "actors/transfer_view.hpp"
+#include "runtime/compute/transfer_view.hpp"
 #include "runtime/sched/peer_fence.hpp"
 
 namespace mooncaf {

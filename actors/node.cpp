@@ -4,11 +4,11 @@
 #include <memory>
 #include <utility>
 
-#include "actors/device_reach.hpp"
 #include "actors/executor.hpp"
 #include "actors/introductions.hpp"
 #include "actors/metrics/report_metrics.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/compute/device_reach.hpp"
 #include "runtime/log/log.hpp"
 
 namespace mooncaf {

@@ -9,7 +9,6 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto shard_limit = std::chrono::seconds(10);
 constexpr auto keeper_interval = std::chrono::milliseconds(500);
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "actors/cluster/wire.hpp"
-#include "actors/device_reach.hpp"
+#include "runtime/compute/device_reach.hpp"
 
 namespace mooncaf {
 

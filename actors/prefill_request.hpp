@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
-#include "actors/compute/compute_step.hpp"
-#include "actors/compute/kv_stream.hpp"
-#include "actors/compute/prefix_load.hpp"
 #include "actors/worker_request.hpp"
+#include "runtime/compute/compute_step.hpp"
+#include "runtime/compute/kv_stream.hpp"
+#include "runtime/compute/prefix_load.hpp"
 #include "runtime/request/prefill_core.hpp"
 
 namespace mooncaf {

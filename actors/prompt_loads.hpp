@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/compute/landing_board.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "actors/worker_request.hpp"
+#include "runtime/compute/landing_board.hpp"
 #include "runtime/model/kv_arrival.hpp"
 
 namespace mooncaf {

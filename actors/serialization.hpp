@@ -8,9 +8,9 @@
 
 #include "actors/client_request.hpp"
 #include "actors/cluster/wire.hpp"
-#include "actors/compute/blocking_task.hpp"
-#include "actors/compute/prefix_load.hpp"
 #include "actors/messages.hpp"
+#include "runtime/compute/blocking_task.hpp"
+#include "runtime/compute/prefix_load.hpp"
 
 namespace mooncaf {
 

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "actors/compute/compute_step.hpp"
 #include "actors/core_actor.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "actors/worker_links.hpp"
 #include "actors/worker_request.hpp"
+#include "runtime/compute/compute_step.hpp"
 #include "runtime/request/claim_actions.hpp"
 
 namespace mooncaf {

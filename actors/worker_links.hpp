@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "actors/compute/device_health.hpp"
 #include "actors/interfaces.hpp"
+#include "runtime/compute/device_health.hpp"
 #include "runtime/sched/estimators.hpp"
 
 namespace mooncaf {

@@ -1,6 +1,6 @@
 // The file of a journal: older ones are kept, and its limit leaves room for the frame that says so.
 
-#include "actors/journal_file.hpp"
+#include "actors/process/journal_file.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/compute/kv_stream.hpp"
 #include "gpu/linked/linked_device.hpp"
+#include "runtime/compute/kv_stream.hpp"
 #include "runtime/model/kv_mirror.hpp"
 #include "runtime/sched/link_book.hpp"
 #include "runtime/sim/trace_source.hpp"

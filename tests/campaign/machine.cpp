@@ -48,7 +48,7 @@ void machine::drain(duration limit) {
   go_on_draining();
 }
 
-/// actors/process_drain.cpp.
+/// actors/process/process_drain.cpp.
 void machine::go_on_draining() {
   for (const auto order : drains_->take_orders()) {
     switch (order) {

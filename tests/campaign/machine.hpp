@@ -134,13 +134,13 @@ class prefill_twin {
   std::size_t size() const noexcept { return core_.size(); }
 
  private:
-  /// actors/compute/prefix_load.cpp.
+  /// runtime/compute/prefix_load.cpp.
   struct layers_load {
     std::uint32_t leading = 0;
     bool given_up = false;
     time_point moved;
   };
-  /// actors/compute/kv_stream.cpp.
+  /// runtime/compute/kv_stream.cpp.
   struct stream {
     std::optional<kv_target> target;
     std::uint32_t ready = 0;  ///< tokens
@@ -310,7 +310,7 @@ class machine {
   /// @param ssd  of its place; null: none.
   machine(world& w, process self, const roles& what, disk* ssd);
   void start();
-  /// Stops as it was told to (actors/process.cpp): writes what memory alone holds, tells clients, dies.
+  /// Stops as it was told to (actors/process/process.cpp): writes what memory alone holds, tells clients, dies.
   void leave();
   /// The connection with another process broke.
   void lost(process other);

@@ -59,6 +59,7 @@ MAY_INCLUDE = {
     "runtime/sched": [BASE],
     "runtime/sched/journal": [BASE, "runtime/sched"],
     "runtime/request": [BASE, "runtime/sched", "runtime/sched/journal", "runtime/model/kv_residency.hpp", "runtime/model/sampling_params.hpp", "storage/tiered_store.hpp"],
+    "runtime/compute": [BASE, "runtime/log", "runtime/request", "runtime/model", "runtime/sched", "gpu", "gpu/cuda/dma_buf.hpp", "storage", "transport"],
     "runtime/sim": [BASE, "runtime/pages", "runtime/sched", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp",
                     "config", "runtime/launch", "storage/copy_survey.hpp", "storage/eviction.hpp", "storage/prefix_tree.hpp",
                     "storage/write_policy.hpp"],
@@ -74,13 +75,13 @@ MAY_INCLUDE = {
     "actors/metrics": [BASE, "actors/http", "runtime/request/status.hpp", "runtime/request/status_fields.hpp"],
     "actors/cluster": [BASE, "runtime/log", "transport/net/secret.hpp", "transport/net/socket.hpp", "transport/net/tls_psk.hpp",
                        "runtime/sched/rate_limit.hpp"],
-    "actors/compute": [BASE, "runtime/request", "runtime/model", "runtime/sched", "gpu", "storage", "transport"],
     "actors/launch": [BASE, "runtime/launch", "runtime/sim/cli", "config", "storage/memory_room.hpp", "transport/net/secret.hpp"],
     "actors/store": [BASE, "actors/cluster/shutdown.hpp", "actors/http", "actors/metrics", "runtime/api", "runtime/log", "runtime/pages",
                      "runtime/sim/cli", "config", "storage", "storage/objects/**", "transport/net"],
+    "actors/process": ["actors/**", "runtime/**", "storage/**", "transport/**", "gpu/**", "config"],
     "actors": ["actors/**", "runtime/**", "storage/**", "transport/**", "gpu/**", "config"],
 }
-WITH_CAF = ("actors", "actors/cluster")
+WITH_CAF = ("actors", "actors/cluster", "actors/process")
 # Folders that include each other, and why that is so still. A folder that does not any more leaves the list.
 CIRCLES = {
     ("transport", "transport/local", "transport/rdma", "transport/shm", "transport/tcp"):

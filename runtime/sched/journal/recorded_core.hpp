@@ -4,7 +4,7 @@
 //
 //   schedule_core ──► recorded_queue ──► admission_queue ──► conductor_core::schedule
 //   cluster_core   ─► recorded_core ───► conductor_core
-//                         └─► recorder ──► encoder ──► frames ──► file (actors/journal_file.hpp)
+//                         └─► recorder ──► encoder ──► frames ──► file (actors/process/journal_file.hpp)
 
 #include <algorithm>
 #include <iterator>

@@ -1,0 +1,194 @@
+#include <algorithm>
+
+#include "actors/cluster/shutdown.hpp"
+#include "actors/decode_worker.hpp"
+#include "actors/device_writer.hpp"
+#include "actors/executor.hpp"
+#include "actors/metrics/metrics.hpp"
+#include "actors/prefill_options.hpp"
+#include "actors/prefill_worker.hpp"
+#include "actors/process/process.hpp"
+#include "config/device_name.hpp"
+#include "runtime/compute/device_reach.hpp"
+#include "runtime/log/log.hpp"
+#include "runtime/model/lora_adapter.hpp"
+
+// The workers of a process, and the engines that they drive.
+
+namespace mooncaf {
+
+namespace {
+
+/// Prefill steps are large and wait for decode's turns on the device; a worker's limits come from its
+/// options.
+runner_options runner_options_of(const node_context& context, worker_role role) {
+  const auto& o = context.opts;
+  runner_options r;
+  const auto budget = o.prefill.max_batch_tokens;
+  const bool prefill = role == worker_role::prefill;
+  r.max_batch_tokens = prefill ? budget : o.decode.max_batch;
+  r.max_logit_rows = prefill ? prompts_per_step(budget) : o.decode.max_batch;
+  r.layout = context.layout;
+  r.device_blocks = context.device_blocks;
+  r.context_tokens = o.model.context_length;
+  for (const auto& [name, adapter] : context.adapters) r.lora_rank = std::max(r.lora_rank, adapter->rank());
+  r.priority = prefill ? 1 : 0;
+  return r;
+}
+
+}  // namespace
+
+result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
+  auto made = std::make_shared<engine>();
+  if (modelled_) {
+    made->runner = std::make_unique<sim::modelled_pass>(
+        sim::modelled_options{*modelled_, role, opts().model.time_scale});
+    return made;
+  }
+  auto runner = model_runner::make(context_->net, *context_->hardware, runner_options_of(*context_, role));
+  if (!runner) return fail(runner.error());
+  made->runner = std::move(*runner);
+  return made;
+}
+
+result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
+  if (modelled_) return modelled_samples(*modelled_, role, opts().model.time_scale);
+  const auto limits = runner_options_of(*context_, role);
+  auto runner = model_runner::make(context_->net, *context_->hardware, limits);
+  if (!runner) return fail(runner.error());
+  auto samples = role == worker_role::prefill ? calibrate_prefill(**runner, limits.max_batch_tokens)
+                                              : calibrate_decode(**runner, limits.max_batch_tokens);
+  if (limits.device_blocks) limits.device_blocks->start_over();
+  return samples;
+}
+
+executor_actor process::new_executor() {
+  executors_.push_back(spawn_executor(*system_));
+  return executors_.back();
+}
+
+worker_links process::next_links() {
+  worker_links links;
+  links.id = worker_id{context_->id.value + 1 + info_.workers.size()};
+  links.shard = local_.shard;
+  links.messenger = local_.messenger;
+  // Coupled: one thread computes for both roles, so a decode step waits for the prefill step before it.
+  const bool coupled = opts().cluster.mode == serving_mode::coupled;
+  links.executor = coupled && !info_.workers.empty() ? coupled_ : new_executor();
+  if (coupled) coupled_ = links.executor;
+  return links;
+}
+
+void process::device_lost(worker_role role, const std::string& why) {
+  const std::string name{to_string(role)};
+  context_->meters->device_failed(name);
+  const auto& c = opts().cluster;
+  const bool others = c.conductor || c.gateway || c.cache;
+  const bool last = ++lost_workers_ == info_.workers.size();
+  log_error("device failed; its worker computes nothing any more",
+            {{"worker", name},
+             {"reason", why},
+             {"effect", last && !others ? "the process ends, having no other role, so that others take over"
+                                        : "its requests go elsewhere; the process goes on without it"},
+             {"next", "put right what the reason names, then start this process again"}});
+  if (last && !others) leave_now(static_cast<int>(exit_code::actor_failed));
+}
+
+void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
+                         std::vector<timing_sample> samples) {
+  worker_info w;
+  w.id = worker_id{context_->id.value + 1 + info_.workers.size()};
+  w.role = role;
+  w.handle = std::move(handle);
+  w.capacity = capacity;
+  w.samples = std::move(samples);
+  if (role == worker_role::decode) {
+    const auto& layout = context_->layout;
+    w.memory_tokens = (context_->memory->size_bytes() - opts().store.shared_bytes) / layout.block_bytes() *
+                      layout.block_tokens / opts().decode.instances;
+  }
+  info_.workers.push_back(std::move(w));
+}
+
+result<void> process::open_device_memory() {
+  const auto& device = context_->hardware;
+  if (!device || device->info().host_memory) return {};
+  const auto& m = opts().model;
+  const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
+  const auto rule = device_write_rule::of(m.device_write_policy, opts().cache.selective_hits);
+  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest, rule, context_->blocks);
+  if (!made) return fail(std::move(made.error()));
+  context_->device_blocks = std::move(*made);
+  if (!rule.through)
+    local_.writer = spawn_vital<device_writer>("device writer", context_, local_.shard, new_executor());
+  if (context_->memory) {
+    if (auto pinned = device->pin(context_->memory->bytes(), context_->memory); !pinned)
+      log_warn("memory",
+               {{"problem", to_string(pinned.error())},
+                {"effect", "KV between the device and the host is copied by way of the driver's memory"}});
+    context_->device_blocks->measure_link(*device, context_->memory->bytes());
+  }
+  reach_device_memory();
+  return {};
+}
+
+/// Where prefill's KV leaves from, if it does.
+void process::reach_device_memory() {
+  const auto& kv = context_->device_blocks;
+  if (!opts().cluster.prefill || !context_->plane) return;
+  if (context_->layout.pages == page_order::page_first) {
+    context_->reach = std::make_shared<device_reach>();
+    context_->reach->why_not = "l2-layout: pages are laid out by token, the device's blocks by layer";
+  } else if (!config::cuda_ordinal(opts().model.device)) {
+    context_->reach = std::make_shared<device_reach>();
+    context_->reach->why_not = "the memory of a " + opts().model.device + " device is its own alone";
+  } else {
+    context_->reach =
+        offer_to_nics(*context_->plane, kv->block(0), kv->stats().blocks * context_->layout.block_bytes());
+  }
+  const auto& reach = *context_->reach;
+  if (reach.region) log_info("KV leaves from the device's memory", {{"read by", "NICs"}});
+  else log_info("KV leaves from the host's memory", {{"reason", reach.why_not}});
+}
+
+/// All instances of a role are calibrated once: they run on the same device.
+result<void> process::spawn_workers() {
+  if (auto opened = open_device_memory(); !opened) return opened;
+  const auto& o = opts();
+  const auto spawn = [&](worker_role role, std::uint32_t instances, std::uint32_t capacity,
+                         auto&& start) -> result<void> {
+    const auto samples = calibrate(role);
+    if (!samples) return fail(samples.error());
+    const auto points = as_timing_points(*samples);
+    for (std::uint32_t i = 0; i < instances; ++i) {
+      auto machine = make_engine(role);
+      if (!machine) return fail(machine.error());
+      auto links = next_links();
+      links.health = health_;
+      if (role == worker_role::decode && context_->device_blocks) links.loads = new_executor();
+      links.device_lost = [this, role](const std::string& why) { device_lost(role, why); };
+      if (role == worker_role::prefill) links.passes = prefill_model{points};
+      else links.steps = decode_model{points};
+      add_worker(role, start(links, *machine), capacity, *samples);
+    }
+    return {};
+  };
+  if (o.cluster.prefill) {
+    const auto started = spawn(
+        worker_role::prefill, o.prefill.instances, o.prefill.max_batch_tokens,
+        [&](const worker_links& links, const std::shared_ptr<engine>& machine) {
+          local_.prefill.push_back(spawn_vital<prefill_worker>("prefill worker", context_, links, machine));
+          return caf::actor_cast<caf::actor>(local_.prefill.back());
+        });
+    if (!started) return started;
+  }
+  if (!o.cluster.decode) return {};
+  return spawn(worker_role::decode, o.decode.instances, o.decode.max_batch,
+               [&](const worker_links& links, const std::shared_ptr<engine>& machine) {
+                 local_.decode.push_back(
+                     spawn_vital<decode_worker>("decode worker", context_, links, machine, board_));
+                 return caf::actor_cast<caf::actor>(local_.decode.back());
+               });
+}
+
+}  // namespace mooncaf
