@@ -13,7 +13,6 @@ namespace mooncaf::sim {
 
 namespace {
 
-constexpr std::uint32_t all_of_them = 8190;
 constexpr const char* names[] = {"slow", "link", "restart", "burst", "fail"};
 
 std::vector<std::string> words_of(std::string_view line) {

@@ -19,6 +19,9 @@ enum class disturbance_kind : std::uint8_t {
   fail,     ///< dies at once, with its work and all that it holds, disk included; comes back empty
 };
 
+/// The last instance of a line that names all.
+inline constexpr std::uint32_t all_of_them = 8190;
+
 struct disturbance {
   disturbance_kind kind = disturbance_kind::slow;
   worker_role role = worker_role::prefill;  ///< of the instances; a burst has none

@@ -82,7 +82,9 @@ result<void> check_options(const simulation_options& o) {
     const auto count = d.role == worker_role::prefill  ? o.prefill
                        : d.role == worker_role::decode ? o.decode
                                                        : o.prefill + o.decode;
-    if (d.first >= count) return bad("'" + to_string(d) + "': there is no such instance");
+    if (d.first >= count || (d.last >= count && d.last != all_of_them))
+      return bad("'" + to_string(d) + "': there is no such instance: 0 to " + std::to_string(count - 1) +
+                 " are there");
   }
   if (!(o.balancing_threshold >= 1)) return bad("the balancing threshold must be at least 1");
   return check_elastic(o);

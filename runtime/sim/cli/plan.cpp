@@ -283,7 +283,8 @@ result<void> write_page(const plan_call& r, const plan_answer& found, const std:
 
 }  // namespace
 
-/// Prints the nearest cluster even where none meets the goal: the reason is needed most then.
+/// Prints the nearest cluster even where none meets the goal: the reason is needed most then. The most traffic of
+/// so many machines is an answer however little it is.
 int plan_command(std::span<const std::string> args, const console& io) {
   plan_call r;
   auto line = plan_line(r);
@@ -322,7 +323,8 @@ int plan_command(std::span<const std::string> args, const console& io) {
     if (!command) return here.wrong(command.error(), 1);
     if (!r.json) io.out << "\nstarted by " << *command << "\n";
   }
-  return found->found && found->carries.front() >= p.load ? 0 : 1;
+  const bool enough = p.goal == plan_goal::goodput || found->carries.front() >= p.load;
+  return found->found && enough ? 0 : 1;
 }
 
 }  // namespace mooncaf::sim

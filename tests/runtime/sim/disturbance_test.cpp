@@ -331,6 +331,11 @@ TEST_CASE("a line that is none is refused with its number and what is wrong, and
   auto o = a800_cluster(2, 2);
   o.disturbances = parsed("5s 1s slow prefill 2 x2");
   CHECK(check_options(o).error().detail.find("there is no such instance") != std::string::npos);
+  o.disturbances = parsed("5s 1s slow prefill 0-2 x2");
+  CHECK(check_options(o).error().detail.find("there is no such instance: 0 to 1 are there") !=
+        std::string::npos);
+  o.disturbances = parsed("5s 1s slow prefill all x2");
+  CHECK(check_options(o));
   o.disturbances = parsed("5s 1s slow node 1 x2");
   CHECK(check_options(o).error().detail.find("no node is both") != std::string::npos);
   o.coupled = coupled_mode::chunked;
