@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "runtime/base/posix.hpp"
@@ -24,6 +26,21 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr duration look_every = 20ms;  ///< at the log of a process that starts
+
+/// The field of an event in a line of a log, as text or JSON. Names of processes have no spaces.
+std::optional<std::string> field_of(const std::string& line, const std::string& event,
+                                    const std::string& field) {
+  if (line.starts_with('{')) {
+    const auto said = json::parse(line, nullptr, false);
+    if (!said.is_object() || said.value("event", "") != event) return std::nullopt;
+    return said.value(field, "");
+  }
+  const auto begins = " " + event + " " + field + "=";
+  const auto at = line.find(begins);
+  if (at == std::string::npos) return std::nullopt;
+  const auto value = line.substr(at + begins.size());
+  return value.substr(0, value.find(' '));
+}
 
 std::string words_of(int status) {
   if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
@@ -46,7 +63,8 @@ class agent {
       act();
       if (stopping_ && core_.idle()) return 0;
       pollfd wait{signals.get(), POLLIN, 0};
-      const auto longest = logs_.empty() ? duration{1s} : look_every;
+      const bool starts = std::ranges::any_of(logs_, [](const auto& l) { return !l.second.ready; });
+      const auto longest = starts ? look_every : duration{1s};
       const auto left = core_.until_next(clock_type::now(), longest);
       ::poll(&wait, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
       signalfd_siginfo told{};
@@ -55,7 +73,7 @@ class agent {
         if (told.ssi_signo == SIGTERM || told.ssi_signo == SIGINT) stop();
       }
       reap();
-      look_for_ready();
+      read_logs();
     }
   }
 
@@ -64,7 +82,8 @@ class agent {
     std::string node;
     std::streamoff read = 0;  ///< up to here
     std::string rest;         ///< of a line that is not whole
-    bool built = false, member = false;
+    bool built = false, ready = false;
+    std::string conductor;  ///< the one that it obeys; empty: none yet
   };
 
   void stop() {
@@ -144,15 +163,10 @@ class agent {
     }
   }
 
-  /// A process says in its log that it is built, and that a conductor knows it: only then may the next one be
-  /// restarted.
-  void look_for_ready() {
-    const auto says = [](const std::string& line, const std::string& event, const std::string& field) {
-      return line.find(" " + event + " " + field + "=") != std::string::npos ||
-             line.find(R"("event":")" + event + '"') != std::string::npos;
-    };
-    for (auto it = logs_.begin(); it != logs_.end();) {
-      auto& [run, place] = *it;
+  /// Reads on in the logs: a process says that it is built, and which conductor it is a member of. Only then may the
+  /// next one be restarted.
+  void read_logs() {
+    for (auto& [run, place] : logs_) {
       std::ifstream in(folder_.log(place.node), std::ios::binary);
       in.seekg(place.read);
       std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -160,13 +174,13 @@ class agent {
       place.rest += text;
       for (auto end = place.rest.find('\n'); end != std::string::npos; end = place.rest.find('\n')) {
         const auto line = place.rest.substr(0, end);
-        place.built |= says(line, "ready", "roles");
-        place.member |= says(line, "member", "conductor");
+        place.built |= field_of(line, "ready", "roles").has_value();
+        if (auto name = field_of(line, "member", "conductor")) place.conductor = std::move(*name);
         place.rest.erase(0, end + 1);
       }
-      const bool ready = place.built && place.member;
-      if (ready) core_.became_ready(run, clock_type::now());
-      it = ready ? logs_.erase(it) : std::next(it);
+      if (place.ready || !place.built || place.conductor.empty()) continue;
+      place.ready = true;
+      core_.became_ready(run, clock_type::now());
     }
   }
 
@@ -174,6 +188,7 @@ class agent {
     json nodes = json::object();
     for (const auto& [name, k] : core_.view(now)) {
       const auto pid = pids_.find(k.run);
+      const auto log = logs_.find(k.run);
       const auto since = std::chrono::system_clock::now() - (now - k.since);
       nodes[name] = {
           {"phase", k.phase},
@@ -185,6 +200,7 @@ class agent {
           {"refused", k.refused},
           {"leaving", k.leaving},
           {"pid", pid == pids_.end() ? 0 : pid->second},
+          {"conductor", log == logs_.end() ? "" : log->second.conductor},
           {"since", std::chrono::duration_cast<std::chrono::seconds>(since.time_since_epoch()).count()}};
     }
     auto text = json{{"nodes", nodes}, {"wish", wish_}}.dump();
@@ -197,7 +213,7 @@ class agent {
   std::string binary_, published_;
   std::int64_t wish_ = 0;                    ///< the one that is carried out
   std::map<std::uint32_t, pid_t> pids_;      ///< by the core's number of the run
-  std::map<std::uint32_t, log_place> logs_;  ///< of processes that start
+  std::map<std::uint32_t, log_place> logs_;  ///< of processes that run
   bool stopping_ = false;
 };
 

@@ -184,8 +184,9 @@ result<host_state> cluster_access::state(std::size_t host) const {
   host_state all;
   const auto nodes = read.value("nodes", json::object());
   for (const auto& [name, n] : nodes.items())
-    all[name] = {n.value("phase", ""),  n.value("last_end", ""), n.value("pid", 0),
-                 n.value("starts", 0u), n.value("loops", false), n.value("since", std::int64_t{0})};
+    all[name] = {n.value("phase", ""),    n.value("last_end", ""), n.value("pid", 0),
+                 n.value("starts", 0u),   n.value("loops", false), n.value("since", std::int64_t{0}),
+                 n.value("conductor", "")};
   return all;
 }
 

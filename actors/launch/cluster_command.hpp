@@ -42,6 +42,7 @@ struct node_state {
   std::uint32_t starts = 0;
   bool loops = false;
   std::int64_t since = 0;  ///< Unix time
+  std::string conductor;   ///< the one that it obeys
 };
 using host_state = std::map<std::string, node_state>;
 

@@ -120,6 +120,7 @@ int bring_up(const cluster_access& cluster, bool keep_going, bool keep, const si
 struct status_row {
   std::string host, node, roles;
   node_state state;
+  bool leads = false;  ///< it is the conductor that most of the others obey
 };
 
 std::string age(std::int64_t since) {
@@ -149,15 +150,27 @@ std::vector<status_row> rows_of(const cluster_access& cluster, std::vector<std::
     for (const auto& [name, state] : there)
       rows.push_back({cluster.plan().hosts[h].entry.name, name, "not in the file", state});
   }
+  std::map<std::string, std::size_t> obeyed;
+  for (const auto& r : rows)
+    if (!r.state.conductor.empty()) ++obeyed[r.state.conductor];
+  for (auto& r : rows) r.leads = r.state.phase == "ready" && 2 * obeyed[r.node] > rows.size();
   return rows;
+}
+
+/// With several conductors the roles say which one leads.
+std::string roles_of(const status_row& r, const std::vector<status_row>& all) {
+  const auto conducts = [](const status_row& s) { return s.roles.find("conductor") != std::string::npos; };
+  if (!conducts(r) || std::ranges::count_if(all, conducts) < 2) return r.roles;
+  return r.roles + (r.leads ? " (leads)" : " (stands by)");
 }
 
 void print_table(const std::vector<status_row>& rows, std::ostream& out) {
   std::vector<std::array<std::string, 7>> cells{
       {"host", "process", "roles", "state", "for", "starts", "ended last with"}};
   for (const auto& r : rows)
-    cells.push_back({r.host, r.node, r.roles, words_of(r.state), r.state.since == 0 ? "" : age(r.state.since),
-                     std::to_string(r.state.starts), r.state.last_end});
+    cells.push_back({r.host, r.node, roles_of(r, rows), words_of(r.state),
+                     r.state.since == 0 ? "" : age(r.state.since), std::to_string(r.state.starts),
+                     r.state.last_end});
   std::array<std::size_t, 7> widths{};
   for (const auto& row : cells)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -178,6 +191,7 @@ void print_json(const std::vector<status_row>& rows, const std::vector<std::stri
                             {"node", r.node},
                             {"roles", r.roles},
                             {"state", words_of(r.state)},
+                            {"leads", r.leads},
                             {"pid", r.state.pid},
                             {"since", r.state.since},
                             {"starts", r.state.starts},
@@ -283,7 +297,9 @@ int status_command(std::span<const std::string> args, const sim::console& io) {
   line.summary =
       "The processes of a cluster: which run, since when, how often they were started, and how they ended "
       "last.\n"
-      "A crash loop is a process that ends soon after every start. Ends with 1 unless all are ready.";
+      "A crash loop is a process that ends soon after every start. Of several conductors it names the one "
+      "that "
+      "leads.\nEnds with 1 unless all are ready.";
   line.arguments = {cli::flag("watch", "again every second", watch),
                     cli::flag("json", "JSON on standard output, a line each time", as_json)};
   if (const auto end = begin(line, args, 1, io)) return *end;

@@ -1,6 +1,7 @@
 #include "runtime/launch/cluster_file.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -66,11 +67,15 @@ class reader {
     if (spec.hosts.empty())
       return bad("no host; a host is a section with an address and counts of processes");
     std::uint32_t conductors = 0, gateways = 0;
+    std::map<std::string, std::string> conductor_at;  // hosts by address: all listen on the port of the file
     for (auto& h : spec.hosts) {
       if (h.address.empty()) return bad("[" + h.name + "] has no address");
       if (h.ssh.empty()) h.ssh = h.address;
       if (!runner_given_.contains(h.name) && is_here(h.ssh)) h.local = true;
       conductors += h.count("conductor");
+      if (h.count("conductor") > 0 && !conductor_at.emplace(h.address, h.name).second)
+        return bad("[" + h.name + "] and [" + conductor_at[h.address] + "] have a conductor each at " +
+                   h.address + ": conductors need addresses of their own");
       gateways += h.count("gateway");
     }
     if (conductors == 0) return bad("conductor = 1 is needed on one host at least");

@@ -190,6 +190,28 @@ def scales_drains_and_restarts_under_requests():
         assert cluster.chat()["choices"] == answer
 
 
+def status_says_which_conductor_leads():
+    hosts = "".join(f"""[host{n}]
+address = "127.0.0.{n + 1}"
+runner = "local"
+conductor = 1
+gateway = {int(n == 0)}
+prefill = {int(n == 1)}
+decode = {int(n == 2)}
+""" for n in range(3))
+    with Launched(hosts) as cluster:
+        cluster.must("up")
+        cluster.chat()
+        leaders = lambda: [name for name, n in cluster.nodes().items() if n["leads"]]  # noqa: E731
+        wait_until("one leads", lambda: len(leaders()) == 1, 30)
+        [was] = leaders()
+        table = cluster.must("status").stdout
+        assert table.count("(leads)") == 1 and table.count("(stands by)") == 2, table
+        os.kill(cluster.pids()[was], signal.SIGKILL)
+        wait_until("another leads", lambda: len(leaders()) == 1 and leaders() != [was], 30)
+        assert cluster.chat()["choices"]
+
+
 def a_successor_that_cannot_start_leaves_the_gateway():
     with Launched() as cluster:
         cluster.must("up")
@@ -461,7 +483,7 @@ decode = 2
 
 
 if __name__ == "__main__":
-    main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests,
+    main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests, status_says_which_conductor_leads,
           a_successor_that_cannot_start_leaves_the_gateway, an_object_store_comes_back_with_what_it_held, a_restart_keeps_the_logs, a_gateway_with_a_certificate_is_waited_for,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,

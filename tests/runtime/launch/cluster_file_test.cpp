@@ -105,6 +105,9 @@ TEST_CASE("what is wrong in the file is refused with line, key and range") {
   CHECK(refused("port = 7500", "port = 0") == "c.toml:3: launch.port 0 is out of range; allowed: 1 to 65535");
   CHECK(refused("conductor = 1\n", "") == "c.toml: conductor = 1 is needed on one host at least");
   CHECK(refused("gateway = 1\n", "") == "c.toml: gateway = 1 is needed on one host at least");
+  CHECK(
+      refused("address = \"10.0.0.2\"\n", "address = \"10.0.0.1\"\nconductor = 1\n") ==
+      "c.toml: [beta] and [alpha] have a conductor each at 10.0.0.1: conductors need addresses of their own");
   CHECK(refused("address = \"10.0.0.2\"\n", "") == "c.toml: [beta] has no address");
   CHECK(has(refused("ssh = \"operator@beta\"", "ssh = \"-oProxyCommand=x\""), "does not begin with -"));
   CHECK(has(refused("[model]\n", "[metrics]\nlog_level = \"warn\"\n[model]\n"),
