@@ -40,8 +40,8 @@ std::vector<std::uint8_t> numbers(std::size_t n, unsigned first) {
 }  // namespace
 
 TEST_CASE("bytes go to and come from a peer's address, whoever offers the memory here") {
+  auto theirs = numbers(300'000, 0), mine = numbers(300'000, 7);  // stay for as long as they are offered
   const auto one = start(), two = start();
-  auto theirs = numbers(300'000, 0), mine = numbers(300'000, 7);
   REQUIRE(two->offer(at(theirs), theirs.size()));
   SUBCASE("memory that is offered") { REQUIRE(one->offer(at(mine), mine.size())); }
   SUBCASE("memory that is not") {}
@@ -103,9 +103,9 @@ TEST_CASE("words arrive in order, strangers and nonsense are shown out") {
 }
 
 TEST_CASE("many threads move bytes at once, and their peer goes in the middle of it") {
+  auto theirs = numbers(64 * 1024, 0);
   const auto one = start();
   auto two = start();
-  auto theirs = numbers(64 * 1024, 0);
   REQUIRE(two->offer(at(theirs), theirs.size()));
   const auto target = name_of(*two);
   std::atomic<int> done{0}, failed{0};
