@@ -323,8 +323,8 @@ int plan_command(std::span<const std::string> args, const console& io) {
     if (!command) return here.wrong(command.error(), 1);
     if (!r.json) io.out << "\nstarted by " << *command << "\n";
   }
-  const bool enough = p.goal == plan_goal::goodput || found->carries.front() >= p.load;
-  return found->found && enough ? 0 : 1;
+  if (!found->found) return 1;
+  return p.goal == plan_goal::goodput || found->carries.front() >= p.load ? 0 : 1;
 }
 
 }  // namespace mooncaf::sim
