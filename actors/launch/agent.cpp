@@ -31,6 +31,7 @@ constexpr duration look_every = 20ms;  ///< at the log of a process that starts
 std::optional<std::string> field_of(const std::string& line, const std::string& event,
                                     const std::string& field) {
   if (line.starts_with('{')) {
+    if (line.find('"' + event + '"') == std::string::npos) return std::nullopt;  // most lines, unparsed
     const auto said = json::parse(line, nullptr, false);
     if (!said.is_object() || said.value("event", "") != event) return std::nullopt;
     return said.value(field, "");
@@ -172,12 +173,14 @@ class agent {
       std::string text{std::istreambuf_iterator<char>(in), {}};
       place.read += static_cast<std::streamoff>(text.size());
       place.rest += text;
-      for (auto end = place.rest.find('\n'); end != std::string::npos; end = place.rest.find('\n')) {
-        const auto line = place.rest.substr(0, end);
+      std::size_t begin = 0;
+      for (auto end = place.rest.find('\n'); end != std::string::npos; end = place.rest.find('\n', begin)) {
+        const auto line = place.rest.substr(begin, end - begin);
         place.built |= field_of(line, "ready", "roles").has_value();
         if (auto name = field_of(line, "member", "conductor")) place.conductor = std::move(*name);
-        place.rest.erase(0, end + 1);
+        begin = end + 1;
       }
+      place.rest.erase(0, begin);
       if (place.ready || !place.built || place.conductor.empty()) continue;
       place.ready = true;
       core_.became_ready(run, clock_type::now());

@@ -297,9 +297,8 @@ int status_command(std::span<const std::string> args, const sim::console& io) {
   line.summary =
       "The processes of a cluster: which run, since when, how often they were started, and how they ended "
       "last.\n"
-      "A crash loop is a process that ends soon after every start. Of several conductors it names the one "
-      "that "
-      "leads.\nEnds with 1 unless all are ready.";
+      "A crash loop is a process that ends soon after every start. Of several conductors, the one that leads "
+      "is named.\nEnds with 1 unless all are ready.";
   line.arguments = {cli::flag("watch", "again every second", watch),
                     cli::flag("json", "JSON on standard output, a line each time", as_json)};
   if (const auto end = begin(line, args, 1, io)) return *end;

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "actors/metrics/metric_families.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "tests/actors/http/raw_client.hpp"
 
@@ -136,4 +137,22 @@ TEST_CASE("an address that is taken is named in the error") {
   const auto second = serve_metrics("127.0.0.1", first->port(), [meters] { return meters->text(); });
   REQUIRE_FALSE(second.has_value());
   CHECK(second.error().detail.find("127.0.0.1:" + std::to_string(first->port())) != std::string::npos);
+}
+
+TEST_CASE("figures that somebody else keeps are counters, gauges and histograms by their names") {
+  metric_families all;
+  all.value("a_total", "Counted.", 3);
+  all.family("b_bytes", "By name.");
+  all.sample(std::uint64_t{80} << 20, {{"segment", "a\"b\\c\n"}, {"host", "h"}});
+  all.family("c_seconds", "Times.", prometheus::MetricType::Histogram);
+  all.histogram({0.001, 20}, {2, 1, 4}, 90.5, {{"question", "find"}});
+  const auto text = all.text();
+  CHECK(type_of(text, "a_total") == "counter");
+  CHECK(value_of(text, "a_total") == "3");
+  CHECK(type_of(text, "b_bytes") == "gauge");
+  CHECK(value_of(text, "b_bytes{segment=\"a\\\"b\\\\c\\n\",host=\"h\"}") == "83886080");
+  CHECK(value_of(text, "c_seconds_bucket{question=\"find\",le=\"20\"}") == "3");
+  CHECK(value_of(text, "c_seconds_bucket{question=\"find\",le=\"+Inf\"}") == "7");
+  CHECK(value_of(text, "c_seconds_count{question=\"find\"}") == "7");
+  CHECK(value_of(text, "c_seconds_sum{question=\"find\"}") == "90.5");
 }
