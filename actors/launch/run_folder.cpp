@@ -29,9 +29,8 @@ result<process_mark> mark_of(int pid) {
 }
 
 result<void> replace_file(const std::string& path, const std::string& text, unsigned mode) {
-  const auto fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  unique_fd out{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+  auto fresh = path + ".XXXXXX";  // a name of its own: an agent and who started it write one file at a time
+  unique_fd out{::mkostemp(fresh.data(), O_CLOEXEC)};
   std::size_t written = 0;
   while (out && written < text.size()) {
     const auto n = ::write(out.get(), text.data() + written, text.size() - written);
@@ -43,7 +42,7 @@ result<void> replace_file(const std::string& path, const std::string& text, unsi
   if (!out || written < text.size() || ::fchmod(out.get(), mode) != 0 || ::fsync(out.get()) != 0 ||
       ::rename(fresh.c_str(), path.c_str()) != 0) {
     const auto why = errno_text();
-    ::unlink(fresh.c_str());
+    if (out) ::unlink(fresh.c_str());
     return fail(ec::io_error, "cannot write " + path + ": " + why);
   }
   const unique_fd folder{::open(fs::path{path}.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};

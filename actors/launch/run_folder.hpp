@@ -17,6 +17,7 @@ struct process_mark {
 result<process_mark> mark_of(int pid);
 
 /// Puts a file in its place whole or not at all, also where the machine fails meanwhile.
+/// Several may replace one file at once: the last one's stays.
 /// @param path  of the file itself, not of a link to it. @error `ec::io_error`; then the old one is as it was.
 result<void> replace_file(const std::string& path, const std::string& text, unsigned mode);
 

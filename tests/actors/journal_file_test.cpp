@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "runtime/sched/journal/reader.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 

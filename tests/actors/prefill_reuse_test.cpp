@@ -8,7 +8,7 @@
 #include "runtime/sched/link_book.hpp"
 #include "storage/block_record.hpp"
 #include "tests/actors/worker_world.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::testing;

@@ -8,7 +8,7 @@
 
 #include "storage/arena.hpp"
 #include "tests/storage/ssd_fixture.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "runtime/base/units.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 

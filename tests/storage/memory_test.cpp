@@ -10,7 +10,7 @@
 #include "storage/arena.hpp"
 #include "storage/block_allocator.hpp"
 #include "storage/mapped_file.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 

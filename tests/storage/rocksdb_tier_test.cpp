@@ -15,7 +15,7 @@
 #include "storage/block_record.hpp"
 #include "storage/reader_pool.hpp"
 #include "tests/storage/ssd_fixture.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "tests/storage/temp_dir.hpp"
 #include "tests/storage/tiered_world.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;

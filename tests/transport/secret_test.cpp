@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/temp_dir.hpp"
+
 using namespace mooncaf;
 
 namespace {
@@ -24,20 +26,6 @@ std::string hex(const cluster_secret::key& key) {
   }
   return text;
 }
-
-/// A folder of this test's own, gone at its end.
-class temp_folder {
- public:
-  temp_folder() {
-    char name[] = "/tmp/mooncaf-secret-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~temp_folder() { std::filesystem::remove_all(folder_); }
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
- private:
-  std::string folder_;
-};
 
 }  // namespace
 
@@ -78,8 +66,8 @@ TEST_CASE("a secret that can be guessed is refused, with a way to make a good on
 }
 
 TEST_CASE("a secret file that others can read or change is refused with the mode and what to do") {
-  const temp_folder folder;
-  const auto file = folder.path("secret");
+  const test::temp_dir folder;
+  const auto file = folder / "secret";
   std::ofstream(file) << "correct horse battery staple\n";
   for (const auto mode : {0644, 0604, 0660, 0602}) {
     CAPTURE(mode);
@@ -98,8 +86,8 @@ TEST_CASE("a secret file that others can read or change is refused with the mode
 }
 
 TEST_CASE("a secret that nobody made yet is made once, for its owner alone, whoever comes first") {
-  const temp_folder folder;
-  const auto file = folder.path("config/mooncaf/cluster.secret");
+  const test::temp_dir folder;
+  const auto file = folder / "config/mooncaf/cluster.secret";
   std::vector<std::string> keys(8);
   std::vector<std::thread> starters;
   for (auto& key : keys) {
@@ -116,34 +104,34 @@ TEST_CASE("a secret that nobody made yet is made once, for its owner alone, whoe
   CHECK((seen.st_mode & 07777) == 0600);
   REQUIRE(stat(std::filesystem::path(file).parent_path().c_str(), &seen) == 0);
   CHECK((seen.st_mode & 07777) == 0700);
-  const auto other = cluster_secret::from_file_or_new(folder.path("other/mooncaf/cluster.secret"));
+  const auto other = cluster_secret::from_file_or_new(folder / "other/mooncaf/cluster.secret");
   REQUIRE(other);
   CHECK(hex(other->derive("x")) != keys.front());
 }
 
 TEST_CASE("a secret that cannot be made names the file and the option to give instead") {
-  const temp_folder folder;
-  std::ofstream(folder.path("file")) << "no folder";
-  const auto refused = cluster_secret::from_file_or_new(folder.path("file/mooncaf/cluster.secret"));
+  const test::temp_dir folder;
+  std::ofstream(folder / "file") << "no folder";
+  const auto refused = cluster_secret::from_file_or_new(folder / "file/mooncaf/cluster.secret");
   REQUIRE_FALSE(refused);
   CHECK(refused.error() == ec::io_error);
-  CHECK(refused.error().detail.find(folder.path("file/mooncaf")) != std::string::npos);
+  CHECK(refused.error().detail.find(folder / "file/mooncaf") != std::string::npos);
   CHECK(refused.error().detail.find("--cluster-secret-file") != std::string::npos);
 }
 
 TEST_CASE("a secret file that is missing, a folder or empty is an error that names the file") {
-  const temp_folder folder;
-  const auto file = folder.path("secret");
+  const test::temp_dir folder;
+  const auto file = folder / "secret";
 
   auto missing = cluster_secret::from_file(file);
   REQUIRE_FALSE(missing);
   CHECK(missing.error() == ec::io_error);
   CHECK(missing.error().detail.find(file) != std::string::npos);
 
-  REQUIRE(mkdir(folder.path("folder").c_str(), 0700) == 0);
-  auto directory = cluster_secret::from_file(folder.path("folder"));
+  REQUIRE(mkdir((folder / "folder").c_str(), 0700) == 0);
+  auto directory = cluster_secret::from_file(folder / "folder");
   REQUIRE_FALSE(directory);
-  CHECK(directory.error().detail.find(folder.path("folder")) != std::string::npos);
+  CHECK(directory.error().detail.find(folder / "folder") != std::string::npos);
 
   std::ofstream(file) << "";
   REQUIRE(chmod(file.c_str(), 0600) == 0);

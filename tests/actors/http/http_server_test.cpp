@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "tests/actors/http/http_fixture.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::testing;

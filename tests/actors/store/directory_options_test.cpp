@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "runtime/sim/cli/commands.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::sim;

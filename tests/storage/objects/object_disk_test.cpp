@@ -8,7 +8,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "storage/objects/disk/rocksdb_object_disk.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

@@ -18,7 +18,7 @@
 
 #include "storage/objects/directory/directory_core.hpp"
 #include "storage/objects/segment/segment_ledger.hpp"
-#include "tests/storage/temp_dir.hpp"
+#include "tests/support/temp_dir.hpp"
 
 namespace mooncaf::test {
 
