@@ -115,7 +115,7 @@ if ((fuzz_seconds > 0)) && [[ -z $label || $label == fuzz ]] && [[ -z $sanitize 
   begin_stage "fuzz targets, ${fuzz_seconds} s each"
   if clang=$(command -v clang++-14 || command -v clang++); then
     quietly cmake -G Ninja -B build-fuzz -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clang" \
-      -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" -DMOONCAF_FUZZ_SEED="$fuzz_seed" || give_up
+      -DMOONCAF_UNITY=ON -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" -DMOONCAF_FUZZ_SEED="$fuzz_seed" || give_up
     mapfile -t targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
     if ((${#targets[@]})); then
       NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" || give_up

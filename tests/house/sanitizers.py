@@ -17,12 +17,17 @@ def git(*arguments):
     return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
 
 
+def has_history():
+    """A copy without .git, or one with the last commit alone, cannot tell."""
+    return git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
+
+
 def problem(rows, kind, page):
     last = [r for r in rows if (r["with"], r["what"]) == kind][-1:]
     if not last:
         return "never ran"
     row = last[0]
-    if git("merge-base", "--is-ancestor", row["commit"], "HEAD").returncode != 0:
+    if has_history() and git("merge-base", "--is-ancestor", row["commit"], "HEAD").returncode != 0:
         return f"ran on {row['commit']}, which is no commit of this history"
     if " 0 failed" not in row["outcome"]:
         return f"its last run had {row['outcome']}"
