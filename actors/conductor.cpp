@@ -172,6 +172,10 @@ void conductor::carry_out(const lead_turned& what) {
   log_info("leadership", {{"term", std::to_string(what.term)}, {"stands", what.stands}});
 }
 
+void conductor::carry_out(const role_turned& what) {
+  log_info("role", {{"member", what.member}, {"step", what.step}, {"loads", what.loads}});
+}
+
 cluster_status conductor::status() const {
   const auto now = clock().now();
   auto out = core_.status(now);

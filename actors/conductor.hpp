@@ -47,6 +47,7 @@ class conductor final : public conductor_actor::base {
   void carry_out(const charge_expired& what);
   void carry_out(claim_lead& what);
   void carry_out(const lead_turned& what);
+  void carry_out(const role_turned& what);
   cluster_status status() const;
 
   conductor_setup setup_;

@@ -330,6 +330,15 @@ void add_scheduler(table& t) {
             "are made",
             who},
            s, at(c, &scheduler_options::hot_copy_share), 0.0, 0.5, false));
+  t.push_back(flag({"elastic-roles", "elastic_roles",
+                    "Processes with prefill and decode play one of both at a time, and change when the other "
+                    "role is the fuller one, keeping their blocks and finishing their requests; at all "
+                    "conductors",
+                    who},
+                   s, at(c, &scheduler_options::elastic_roles)));
+  t.push_back(time({"elastic-hold", "elastic_hold",
+                    "One role must have been the fuller one for so long before a process changes to it", who},
+                   s, at(c, &scheduler_options::elastic_hold), 100ms, 24h));
 }
 
 void add_transport(table& t) {

@@ -67,7 +67,9 @@ options default_options() {
                  defaults::scheduler::seed,
                  {},
                  defaults::scheduler::journal_limit,
-                 defaults::scheduler::hot_copy_share};
+                 defaults::scheduler::hot_copy_share,
+                 false,
+                 defaults::scheduler::elastic_hold};
   o.transport.data_listen = *config::parse_endpoint(defaults::transport::data_listen);
   o.transport.tcp = defaults::transport::tcp;
   o.transport.shm = defaults::transport::shm;

@@ -138,7 +138,9 @@ struct scheduler_options {
   std::uint64_t seed = 0;
   std::string journal;              ///< file for the conductor's decisions; empty: none
   std::uint64_t journal_limit = 0;  ///< bytes
-  double hot_copy_share = 0;  ///< of a node's memory that copies of hot blocks may take; 0: none are made
+  double hot_copy_share = 0;   ///< of a node's memory that copies of hot blocks may take; 0: none are made
+  bool elastic_roles = false;  ///< nodes with both kinds of worker play one role at a time, by load
+  std::chrono::nanoseconds elastic_hold{};  ///< for which one role must have been the fuller one
 };
 
 struct transport_options {

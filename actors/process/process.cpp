@@ -276,6 +276,7 @@ result<void> process::spawn_conductor() {
   // The conductor's memory of a modelled cluster's demand fades as fast as all else there.
   setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
+  setup.core.elastic = {s.elastic_roles, s.elastic_hold};
   const auto& c = opts().cluster;
   const auto conductors = static_cast<std::uint32_t>(std::max<std::size_t>(c.join.size(), 1));
   setup.lead = leadership_core{context_->id, conductor_place(c).value_or(0), conductors, c.leader_timeout};

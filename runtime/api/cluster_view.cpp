@@ -67,9 +67,9 @@ const worker_standing* standing_of(const member_status& m, worker_id worker) {
   return known == m.workers.end() ? nullptr : &*known;
 }
 
-std::string_view state_of(const member_status& m, const worker_load& w) {
+std::string_view state_of(const member_status& m, const worker_load& w, instance_state known) {
   if (!w.failure.empty()) return "failed";
-  return m.latest.draining ? "draining" : "live";
+  return to_string(m.latest.draining ? instance_state::draining : known);
 }
 
 void add_instances(json& out, const member_status& m, const names& names) {
@@ -79,7 +79,7 @@ void add_instances(json& out, const member_status& m, const names& names) {
     auto entry = with_fields({{"name", names.of(w.id)},
                               {"role", to_string(standing->role)},
                               {"node", m.name},
-                              {"state", state_of(m, w)}},
+                              {"state", state_of(m, w, standing->state)}},
                              w);
     entry["load"] = std::bit_cast<double>(standing->load_bits);
     out["instances"].push_back(std::move(entry));
@@ -166,7 +166,7 @@ result<std::string> health_of(const cluster_status& cluster) {
   for (const auto& m : cluster.members) {
     for (const auto& w : m.latest.workers) {
       const auto* standing = standing_of(m, w.id);
-      if (!standing || state_of(m, w) != "live") continue;
+      if (!standing || state_of(m, w, standing->state) != "live") continue;
       prefill = prefill || standing->role == worker_role::prefill;
       decode = decode || standing->role == worker_role::decode;
     }

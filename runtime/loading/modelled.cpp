@@ -48,7 +48,8 @@ void follow_profile(options& o, const sim::profile& p) {
   o.decode.max_batch = p.max_batch;
   o.cache.dram_bytes = memory_bytes(o, p);
   auto& s = o.scheduler;
-  for (auto* t : {&s.ttft_slo, &s.tbt_slo, &s.predicted_decode}) *t = shrink(*t, o.model.time_scale);
+  for (auto* t : {&s.ttft_slo, &s.tbt_slo, &s.predicted_decode, &s.elastic_hold})
+    *t = shrink(*t, o.model.time_scale);
 }
 
 served_model serve_modelled(const sim::profile& p) {

@@ -16,8 +16,9 @@ namespace mooncaf {
 result<std::optional<sim::profile>> modelled_by(const model_options& o);
 
 /// Takes over the profile's tokens of blocks, chunks, batches and memory. Divides by the time scale the
-/// options that are compared with the device's times: the SLOs and the predicted time of a decode. Every
-/// other time (leases, time limits, requests' limits, reported times) is as the clock on the wall has it.
+/// options that are compared with the device's times: the SLOs, the predicted time of a decode, and how long
+/// a role must be the fuller one. Every other time (leases, time limits, requests' limits, reported times) is
+/// as the clock on the wall has it.
 void follow_profile(options& o, const sim::profile& p);
 
 /// Shape, fingerprint, vocabulary and chat template of a modelled model.

@@ -97,7 +97,7 @@ standing cluster_core::report(const node_report& message, time_point now) {
       continue;
     }
     const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
-    scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
+    scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step, duration{w.busy_ns}}, now);
   }
   if (message.draining && !std::exchange(m.draining, true)) drain(message.node);
   learn_prices(message);
@@ -274,11 +274,22 @@ void cluster_core::tick(time_point now) {
   for (const auto id : expired.nodes) forget(id, now);
   for (const auto id : expired.requests) actions_.emplace_back(charge_expired{id});
   turn(now);
+  assign_roles(now);
   if (placing_) {
     copy_hot_blocks(now);
     questions_.tick(now);
   }
   journal_.flush();
+}
+
+void cluster_core::assign_roles(time_point now) {
+  for (const auto& change : scheduler_.assign_roles(now, placing_)) {
+    const auto m = members_.find(change.node);
+    actions_.emplace_back(role_turned{
+        m == members_.end() ? to_string(change.node) : m->second.card.name,
+        std::string{to_string(change.step)} + " " + std::string{to_string(change.role)},
+        "prefill " + std::to_string(change.prefill_load) + ", decode " + std::to_string(change.decode_load)});
+  }
 }
 
 // ---- other conductors ----
@@ -325,27 +336,36 @@ lead_status cluster_core::lead_of(time_point now) const {
   return out;
 }
 
+request_counts cluster_core::counters() const {
+  auto out = totals_;
+  const auto& counts = scheduler_.counts();
+  out.placed = counts.placed;
+  out.rejected_queue_full = queue_.refused();
+  out.rejected_ttft = counts.rejected_ttft;
+  out.rejected_tbt = counts.rejected_tbt;
+  out.rejected_memory = counts.rejected_memory;
+  out.rejected_unavailable = counts.rejected_unavailable;
+  out.fetches = counts.fetches;
+  out.hot_copies = counts.hot_copies;
+  out.role_changes = counts.role_changes;
+  out.charged_requests = scheduler_.charged_requests();
+  return out;
+}
+
 cluster_status cluster_core::status(time_point now) const {
   cluster_status out;
   out.index = {scheduler_.index().size(), scheduler_.index().memory_bytes(), gaps_};
-  const auto& counts = scheduler_.counts();
-  out.counters = totals_;
-  out.counters.placed = counts.placed;
-  out.counters.rejected_queue_full = queue_.refused();
-  out.counters.rejected_ttft = counts.rejected_ttft;
-  out.counters.rejected_tbt = counts.rejected_tbt;
-  out.counters.rejected_memory = counts.rejected_memory;
-  out.counters.rejected_unavailable = counts.rejected_unavailable;
-  out.counters.fetches = counts.fetches;
-  out.counters.hot_copies = counts.hot_copies;
-  out.counters.charged_requests = scheduler_.charged_requests();
+  out.counters = counters();
   out.queue = {queue_.size(), queue_.standing_by(), queue_.shed(), queue_.options().max_queued};
   out.lead = lead_of(now);
   out.members = board_.members(now);
   for (auto& m : out.members) {
     if (const auto index = scheduler_.cluster().index_of(m.id))
       m.indexed_blocks = scheduler_.index().held_blocks(*index);
-    for (auto& w : m.workers) w.load_bits = std::bit_cast<std::uint64_t>(scheduler_.load_of(w.id, now));
+    for (auto& w : m.workers) {
+      w.load_bits = std::bit_cast<std::uint64_t>(scheduler_.load_of(w.id, now));
+      if (const auto known = scheduler_.cluster().view(w.id, now)) w.state = known->state;
+    }
   }
   for (const auto& [one, other] : scheduler_.broken().all()) out.broken_links.push_back({one, other});
   out.recent = board_.recent();

@@ -68,8 +68,14 @@ struct lead_turned {
   std::uint64_t term = 0;
   std::string stands;  ///< how
 };
+/// Log a `role_change`, of which the workers concerned hear nothing.
+struct role_turned {
+  std::string member;
+  std::string step;   ///< "leaves prefill"
+  std::string loads;  ///< by which it was decided
+};
 using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired,
-                                      claim_lead, lead_turned>;
+                                      claim_lead, lead_turned, role_turned>;
 
 /// @thread  Owned by the conductor; not synchronised.
 class cluster_core {
@@ -138,11 +144,13 @@ class cluster_core {
   /// Tells the pool which of these blocks to copy.
   void offer(const block_event_batch& batch);
   void copy_hot_blocks(time_point now);
+  void assign_roles(time_point now);
   /// Something may have made room.
   void advance(time_point now);
   /// This conductor may have become the leader, or be it no more.
   void turn(time_point now);
   lead_status lead_of(time_point now) const;
+  request_counts counters() const;
 
   journal::recorder journal_;
   recorded_core scheduler_;

@@ -205,6 +205,7 @@ void decode_core::step_ended(std::vector<decode_outcome> outcomes, duration took
   if (!failed) {
     ++latest_.steps;
     latest_.step_ns = took.count();
+    latest_.busy_ns += took.count();
     latest_.step_batch = static_cast<std::uint32_t>(outcomes.size());
     latest_.step_context_tokens = context_tokens_;
     steps_.observe(latest_.step_batch, context_tokens_, took);

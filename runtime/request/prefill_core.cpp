@@ -155,6 +155,7 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
 void prefill_core::step_ended(std::vector<prefill_outcome> outcomes, duration took, const error& failure,
                               time_point now) {
   computing_ = false;
+  busy_ += took;
   // A batch does not tell the time of each of its requests; and a pass that waited for layers tells nothing
   // of computing.
   if (failure.code == ec::none && outcomes.size() == 1 && !step_waits_)
@@ -357,6 +358,7 @@ worker_load prefill_core::load() const {
   out.running = computing_ ? 1 : 0;
   out.waiting = static_cast<std::uint32_t>(attempts_.size());
   out.waiting_tokens = queue_.waiting_tokens();
+  out.busy_ns = busy_.count();
   return out;
 }
 

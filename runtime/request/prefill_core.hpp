@@ -327,6 +327,7 @@ class prefill_core {
   std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job
   bool computing_ = false;
+  duration busy_{};            ///< that steps took, since the start
   bool step_waits_ = false;    ///< the step at work waits for layers
   std::optional<error> lost_;  ///< why the device computes nothing any more
   bool leaving_ = false;       ///< … it is whole, and its process leaves

@@ -9,6 +9,7 @@
 
 #include "runtime/base/device_kv_stats.hpp"
 #include "runtime/base/ids.hpp"
+#include "runtime/base/instance_state.hpp"
 #include "runtime/base/worker_role.hpp"
 
 namespace mooncaf {
@@ -24,7 +25,8 @@ struct worker_load {
   std::int64_t step_ns = 0;          ///< … duration of the latest
   std::uint32_t step_batch = 0;      ///< … and its sequences, which may be over by now
   std::uint64_t step_context_tokens = 0;
-  std::string failure;  ///< of its device: it computes nothing any more; empty: it works
+  std::int64_t busy_ns = 0;  ///< that its device computed, since its start
+  std::string failure;       ///< of its device: it computes nothing any more; empty: it works
 };
 
 /// How much of the memory that blocks share with objects of the store they do without, and what they would
@@ -145,6 +147,7 @@ struct request_counts {
   std::uint64_t prompt_tokens = 0;
   std::uint64_t cached_tokens = 0;
   std::uint64_t output_tokens = 0;
+  std::uint64_t role_changes = 0;      ///< nodes that took up another role
   std::uint64_t charged_requests = 0;  ///< now
 };
 
@@ -177,6 +180,7 @@ struct lead_status {
 struct worker_standing {
   worker_id id;
   worker_role role = worker_role::prefill;
+  instance_state state = instance_state::live;
   /// Bits of a double: the time that a new request would wait here, in units of the SLO of its role.
   std::uint64_t load_bits = 0;
 };

@@ -47,6 +47,7 @@ constexpr auto shown_of(std::type_identity<request_counts>) {
                     shown{"prompt_tokens", &s::prompt_tokens},
                     shown{"cached_tokens", &s::cached_tokens},
                     shown{"output_tokens", &s::output_tokens},
+                    shown{"role_changes", &s::role_changes},
                     shown{"charged_requests", &s::charged_requests}};
 }
 

@@ -36,6 +36,8 @@ conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefil
       cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
       transfers_(options.transfer),
       judge_(options),
+      roles_({options.elastic.on && !options.coupled, options.elastic.hold}, options.ttft_slo,
+             options.tbt_slo),
       selector_(std::move(selector)) {
   options_.block_tokens = std::max(options_.block_tokens, 1u);
 }
@@ -57,12 +59,17 @@ result<void> conductor_core::add_node(node_id node, time_point now) {
   return {};
 }
 
-result<void> conductor_core::add_instance(const instance_desc& desc) { return cluster_.add_instance(desc); }
+result<void> conductor_core::add_instance(const instance_desc& desc) {
+  auto added = cluster_.add_instance(desc);
+  if (added) roles_.added(desc, cluster_);
+  return added;
+}
 
 std::vector<request_id> conductor_core::remove_node(node_id node) {
   const auto index = cluster_.index_of(node);
   if (!index) return {};
   auto lost = cluster_.remove_node(node);
+  roles_.left(node, cluster_);
   index_.drop_node(*index);
   transfers_.forget(*index);
   copy_budget_.erase(node);
@@ -74,16 +81,29 @@ std::vector<request_id> conductor_core::remove_node(node_id node) {
 
 std::vector<request_id> conductor_core::remove_instance(worker_id worker) {
   auto lost = cluster_.remove_instance(worker);
+  roles_.removed(worker, cluster_);
   counts_.lost += lost.size();
   return lost;
 }
 
 result<void> conductor_core::set_state(worker_id worker, instance_state state) {
-  return cluster_.set_state(worker, state);
+  auto set = cluster_.set_state(worker, state);
+  // A node that is to go plays no role any more, and nobody counts on it.
+  if (set && state == instance_state::draining) roles_.left(cluster_.view(worker, now_)->node, cluster_);
+  return set;
 }
 
 void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
   cluster_.report(worker, load, now);
+  roles_.reported(worker, load, now);
+}
+
+std::vector<role_change> conductor_core::assign_roles(time_point now, bool leads) {
+  now_ = std::max(now_, now);
+  roles_.decide(cluster_, now, leads);
+  auto changes = roles_.take_changes();
+  for (const auto& c : changes) counts_.role_changes += c.step == role_step::plays;
+  return changes;
 }
 
 void conductor_core::heartbeat(node_id node, time_point now) { cluster_.touch(node, now); }

@@ -39,9 +39,10 @@ struct conductor_counts {
   std::uint64_t fetches = 0;     ///< placements that bring a prefix from another node
   std::uint64_t hot_copies = 0;  ///< blocks that were copied ahead of need
   std::uint64_t finished = 0;
-  std::uint64_t failed = 0;   ///< … or cancelled
-  std::uint64_t lost = 0;     ///< their instance left
-  std::uint64_t expired = 0;  ///< their end was never told
+  std::uint64_t failed = 0;        ///< … or cancelled
+  std::uint64_t lost = 0;          ///< their instance left
+  std::uint64_t expired = 0;       ///< their end was never told
+  std::uint64_t role_changes = 0;  ///< nodes that took up a role that they had not played
 };
 
 /// What a request would ask of the cluster if it were placed now.
@@ -84,6 +85,9 @@ class conductor_core {
   /// A worker's report about itself; unknown workers are ignored. Without a time only the estimates are
   /// refined.
   virtual void report(worker_id worker, const instance_load& load, time_point now = {});
+  /// Has nodes with workers of both roles change theirs (`elastic_roles::decide`); nothing unless the options say
+  /// so. @returns the changes since the last call, those included that a node's coming or going brought.
+  virtual std::vector<role_change> assign_roles(time_point now, bool leads);
   /// A sign of life of a node.
   virtual void heartbeat(node_id node, time_point now);
   /// To be called several times per `heartbeat_limit`: drops silent nodes and forgotten requests, cleans the
@@ -196,6 +200,7 @@ class conductor_core {
   cluster_state cluster_;
   transfer_board transfers_;
   admission_judge judge_;
+  elastic_roles roles_;
   std::unique_ptr<prefill_selector> selector_;
   broken_links broken_;
   hot_blocks hot_{{}};

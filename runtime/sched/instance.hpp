@@ -5,17 +5,12 @@
 #include <vector>
 
 #include "runtime/base/ids.hpp"
+#include "runtime/base/instance_state.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/base/worker_role.hpp"
 #include "runtime/sched/estimators.hpp"
 
 namespace mooncaf {
-
-/// The work that an instance may be given.
-///
-///   joining ──► live ◄──► draining         any ──► lost: its node left, or it was removed
-///   (nothing)   (new requests)  (finishes what it has)
-enum class instance_state : std::uint8_t { joining, live, draining, lost };
 
 /// A worker, as it registers.
 struct instance_desc {
@@ -45,6 +40,7 @@ struct instance_load {
   std::uint32_t waiting = 0;
   std::uint64_t context_tokens = 0;  ///< decode: of the running batch
   timed_step step;                   ///< decode: the latest; the batch may be another by now, or empty
+  duration busy{};                   ///< that its device computed, since its start
 };
 
 }  // namespace mooncaf

@@ -6,20 +6,16 @@
 #include <optional>
 
 #include "runtime/base/units.hpp"
-#include "runtime/sched/instance.hpp"
+#include "runtime/base/worker_role.hpp"
+#include "runtime/sched/pool_load.hpp"
+#include "runtime/sched/scheduler_defaults.hpp"
 
 namespace mooncaf {
 
 struct role_switch_options {
   double busy = 0.5;    ///< no machine moves while the fuller pool is below this load
   double margin = 0.1;  ///< by which the fuller pool's load must fall, or no machine moves
-  duration hold = std::chrono::seconds(30);  ///< for which that must have been so
-};
-
-/// The instances of one role.
-struct pool_load {
-  double load = 0;  ///< of an instance, mean; 1 is full, and waiting requests count beyond that
-  std::uint32_t running = 0;
+  duration hold = defaults::scheduler::elastic_hold;  ///< for which that must have been so
 };
 
 /// An elastic pool: the emptier role gives one instance to the fuller one if the fuller of both is the

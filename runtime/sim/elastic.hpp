@@ -13,8 +13,7 @@ struct instance_range {
   std::uint32_t least = 0, most = 0;  ///< most 0: as many as there are, always
 };
 
-/// Changes of a cluster while it serves. The live server makes none: its operator starts and stops
-/// nodes.
+/// Changes of a cluster while it serves. Of these the live server switches roles (`elastic_roles`).
 struct elastic_options {
   instance_range prefill, decode;  ///< autoscaling (`autoscaler`)
   instance_range nodes;            ///< … of coupled ones

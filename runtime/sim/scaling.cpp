@@ -10,6 +10,7 @@ namespace mooncaf::sim {
 namespace {
 
 constexpr ticks look_again = from_sec(0.5);  ///< whether a machine that drains is done
+constexpr duration calm_span = std::chrono::minutes(1);
 
 autoscaler scaler_of(const elastic_options& o, const instance_range& range) {
   return autoscaler{
@@ -64,16 +65,12 @@ pool_load scaling::prefill_load() {
   return out;
 }
 
-/// The fullest of three shares: places in the batch, memory, time under the TBT SLO.
 double scaling::decode_occupancy(std::size_t running, std::size_t waiting, std::uint64_t context) const {
   const auto& machine = w_.options.decode_profile();
   const auto& costs = w_.decode_costs;
-  const double empty = costs.decode_step(0, 0), room = w_.options.tbt_slo_s - empty;
-  const auto n = static_cast<double>(running), all = n + static_cast<double>(waiting);
-  const double memory = static_cast<double>(context) * all / std::max(n, 1.0) /
-                        static_cast<double>(std::max<std::uint64_t>(machine.device_kv_tokens, 1));
-  const double step = costs.decode_step(running, context) - empty;
-  return std::max({all / machine.max_batch, memory, room > 0 && running > 0 ? step / room : 0.0});
+  return fullness({static_cast<double>(running), static_cast<double>(waiting), static_cast<double>(context),
+                   static_cast<double>(machine.max_batch), static_cast<double>(machine.device_kv_tokens),
+                   costs.decode_step(running, context), costs.decode_step(0, 0), w_.options.tbt_slo_s});
 }
 
 pool_load scaling::decode_load() const {
@@ -91,9 +88,9 @@ pool_load scaling::decode_load() const {
 void scaling::decide() {
   const auto& e = w_.options.elastic;
   auto prefill = prefill_load(), decode = decode_load();
-  const double fresh = looks_++ == 0 ? 1 : e.every_s / (e.every_s + 60);
-  prefill_calm_.settle(prefill, fresh);
-  decode_calm_.settle(decode, fresh);
+  const auto apart = from_seconds(e.every_s);
+  prefill_calm_.settle(prefill, apart, calm_span);
+  decode_calm_.settle(decode, apart, calm_span);
   looked_ = w_.time.now();
   if (w_.layout.coupled()) {
     if (e.nodes.most > 0) scale(wish_of(worker_role::node, prefill_scaler_, prefill));

@@ -30,15 +30,6 @@ class scaling {
     worker_role role;
     std::uint32_t there = 0, wanted = 0;
   };
-  /// A mean over about a minute, as monitoring tells it: else every prompt that comes would move machines.
-  struct calm_load {
-    double work = 0;  ///< of all instances together, since more of them share it soon
-    void settle(pool_load& pool, double fresh) {
-      work += fresh * (pool.load * pool.running - work);
-      if (pool.running > 0) pool.load = work / pool.running;
-    }
-  };
-
   pool_load prefill_load();
   pool_load decode_load() const;
   double prompts_share(std::uint32_t instance);
@@ -58,7 +49,6 @@ class scaling {
   calm_load prefill_calm_, decode_calm_;
   std::vector<ticks> busy_;  // of prefill instances, at the last look
   ticks looked_ = 0;
-  std::uint64_t looks_ = 0;
 };
 
 }  // namespace mooncaf::sim

@@ -13,7 +13,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of the answers of core and queue. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 11;
+inline constexpr std::uint32_t journal_version = 12;
 
 /// How many values an enumeration has: a reader refuses others.
 template <class E>
@@ -32,6 +32,8 @@ template <>
 inline constexpr unsigned values_of<storage_tier> = 2;
 template <>
 inline constexpr unsigned values_of<reject_stage> = 6;
+template <>
+inline constexpr unsigned values_of<role_step> = 3;
 
 /// The first value of an enumeration; a journal counts from zero.
 template <class E>

@@ -174,12 +174,19 @@ struct disk_measured {
   void call(conductor_core& core) { core.conductor_core::disk_measured(node, bytes_per_s); }
 };
 
+struct assign_roles {
+  static constexpr const char* name = "assign_roles";
+  time_point now;
+  bool leads;
+  auto call(conductor_core& core) { return core.conductor_core::assign_roles(now, leads); }
+};
+
 /// In the journal each is known by its place here.
 using inputs =
     std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat, expire,
                unreachable, blocks_held, blocks_gone, forget_blocks, submit, prefill_started, first_token,
                finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured, advance,
-               withdraw, refused_at_decode>;
+               withdraw, refused_at_decode, assign_roles>;
 
 template <class In>
 constexpr std::size_t place_of() {

@@ -37,6 +37,9 @@ class recorded_core final : public conductor_core {
   void report(worker_id worker, const instance_load& load, time_point now = {}) override {
     run(journal::report{worker, load, now});
   }
+  std::vector<role_change> assign_roles(time_point now, bool leads) override {
+    return run(journal::assign_roles{now, leads});
+  }
   void heartbeat(node_id node, time_point now) override { run(journal::heartbeat{node, now}); }
   expiry expire(time_point now) override { return run(journal::expire{now}); }
   void unreachable(node_id node, std::span<const node_id> peers) override {

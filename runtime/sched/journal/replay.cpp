@@ -28,6 +28,17 @@ std::string describe(const std::vector<hot_copy>& copies) {
   return out;
 }
 
+std::string describe(const std::vector<role_change>& changes) {
+  if (changes.empty()) return "no role changes";
+  std::string out;
+  for (const auto& c : changes) {
+    out += (out.empty() ? "node " : "; node ") + to_string(c.node) + " " + std::string{to_string(c.step)} +
+           " " + std::string{to_string(c.role)};
+  }
+  return out + " (prefill " + std::to_string(changes.back().prefill_load) + " full, decode " +
+         std::to_string(changes.back().decode_load) + ")";
+}
+
 std::string describe(bool b) { return b ? "yes" : "no"; }
 
 std::string describe(const std::vector<decision>& decided) {

@@ -143,9 +143,9 @@ std::vector<argument> elastic_arguments(simulation_request& r) {
       seconds("down-after", "fewer instances only if no more were needed for so long", e.down_after_s, 0,
               1e6),
       flag("switch-roles",
-           "machines change between prefill and decode, by load; where both scale, too, instead of being let "
-           "go "
-           "(simulated: no server does it)",
+           "machines change between prefill and decode, by load (a server does it with --elastic-roles, in "
+           "no time); "
+           "where both scale, too, instead of being let go",
            e.switch_roles),
       seconds("switch-time", "from drained in one role until it serves in the other", e.switch_s, 0, 1e5),
       seconds("scale-every", "at which machines are decided about", e.every_s, 0.1, 1e5),

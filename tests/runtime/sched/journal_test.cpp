@@ -57,7 +57,7 @@ class random_life {
   void steps(int count) {
     while (count-- > 0) step();
   }
-  std::uint64_t scheduled = 0, copies = 0;
+  std::uint64_t scheduled = 0, copies = 0, changes = 0;
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -74,8 +74,9 @@ class random_life {
         const auto node = some_node();
         static_cast<void>(core_.add_node(node, now_));
         const auto worker = node.value * 10 + below(3);
-        static_cast<void>(core_.add_instance(node.value % 3 == 0 ? decode_instance(worker, node)
-                                                                 : prefill_instance(worker, node)));
+        const bool decodes = node.value % 3 == 0 || (node.value % 3 == 1 && worker % 2 == 0);
+        static_cast<void>(
+            core_.add_instance(decodes ? decode_instance(worker, node) : prefill_instance(worker, node)));
         return;
       }
       case 1:
@@ -89,6 +90,7 @@ class random_life {
       case 3:
         if (below(4) == 0) static_cast<void>(core_.expire(now_));
         copies += core_.copy_hot_blocks(now_).size();
+        changes += core_.assign_roles(now_, below(8) != 0).size();
         if (below(9) == 0)
           static_cast<void>(core_.remove_instance(worker_id{some_node().value * 10 + below(3)}));
         return;
@@ -98,7 +100,8 @@ class random_life {
                              static_cast<std::uint32_t>(below(3)),
                              below(90'000),
                              {below(50), static_cast<std::uint32_t>(below(9)), below(90'000),
-                              std::chrono::microseconds(below(200'000))}},
+                              std::chrono::microseconds(below(200'000))},
+                             std::chrono::milliseconds(below(1000) + (now_ - start) / 2ms)},
                             now_);
       case 5:
         for (const auto& key : some_chain()) core_.block_held(some_node(), key, some_tier());
@@ -157,11 +160,15 @@ conductor_options options_of(std::uint64_t seed) {
   o.admission = static_cast<admission_policy>(seed % 7);
   o.ttft_slo = 3s;
   o.seed = seed;
+  o.elastic = {seed % 3 == 0, 5s};
   return o;
 }
 
-/// @param copies  gets how many hot chains were copied.
-std::string random_journal(std::uint64_t seed, int steps, std::uint64_t* copies = nullptr) {
+/// @param made  gets how many hot chains were copied and how many roles changed.
+struct made_of_all {
+  std::uint64_t copies = 0, changes = 0;
+};
+std::string random_journal(std::uint64_t seed, int steps, made_of_all* made = nullptr) {
   std::string file;
   {
     recorded_world w{options_of(seed), {6, 30s}};
@@ -171,7 +178,7 @@ std::string random_journal(std::uint64_t seed, int steps, std::uint64_t* copies 
       life.steps(steps / 4);
       w.to.flush();
     }
-    if (copies) *copies += life.copies;
+    if (made) *made = {made->copies + life.copies, made->changes + life.changes};
   }
   return file;
 }
@@ -191,10 +198,10 @@ std::vector<std::string> frames_of(const std::string& file) {
 }  // namespace
 
 TEST_CASE("a journal of random calls, replayed, gives every decision again, bit by bit") {
-  std::uint64_t copies = 0;
+  made_of_all made;
   for (std::uint64_t seed = 1; seed <= 56; ++seed) {
     CAPTURE(seed);
-    const auto file = random_journal(seed, 2000, &copies);
+    const auto file = random_journal(seed, 2000, &made);
     const auto again = journal::replay(file, "j");
     REQUIRE_MESSAGE(again, to_string(again.error()));
     CHECK_MESSAGE(!again->first, again->first->call << ": " << again->first->recorded << " became "
@@ -204,7 +211,8 @@ TEST_CASE("a journal of random calls, replayed, gives every decision again, bit 
     CHECK(!again->missing);
     CHECK(again->end == journal::ending::closed);
   }
-  CHECK(copies > 56);
+  CHECK(made.copies > 56);
+  CHECK(made.changes > 56);
 }
 
 TEST_CASE(
@@ -694,5 +702,7 @@ TEST_CASE("every record has the bytes that journals of this version have") {
               std::vector{hot_copy{node_id{1}, node_id{3}, {{keys[0], {}, 0}, {keys[1], keys[0], 1}}}});
   record(journal::link_measured{node_id{1}, node_id{3}, 1.5e9, 80us});
   record(journal::disk_measured{node_id{1}, 2.5e9});
+  record_with(journal::assign_roles{start + 12s, true},
+              std::vector{role_change{node_id{1}, worker_role::decode, role_step::leaves, 0.75, 0.25}});
   testing::check_golden("status/journal.txt", text);
 }

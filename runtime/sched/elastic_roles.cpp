@@ -1,0 +1,249 @@
+#include "runtime/sched/elastic_roles.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr worker_role other_of(worker_role role) noexcept {
+  return role == worker_role::prefill ? worker_role::decode : worker_role::prefill;
+}
+
+constexpr worker_role both_roles[] = {worker_role::prefill, worker_role::decode};
+
+}  // namespace
+
+elastic_roles::elastic_roles(const elastic_role_options& options, duration ttft_slo, duration tbt_slo)
+    : options_(options), ttft_slo_(ttft_slo), tbt_slo_(tbt_slo), rule_([&] {
+        role_switch_options rule;
+        rule.hold = options.hold;
+        return rule;
+      }()) {}
+
+// ---- members ----
+
+void elastic_roles::added(const instance_desc& desc, cluster_state& cluster) {
+  if (!options_.on) return;
+  auto& n = nodes_[desc.node];
+  auto& mine = n.of(desc.role);
+  mine.workers.push_back(desc.id);
+  if (!n.has_both()) {
+    // A node of one role plays it, and its instances are live as they joined.
+    mine.now = role_step::plays;
+    return even_out(cluster, now_);
+  }
+  if (mine.workers.size() > 1) return set(desc.node, desc.role, mine.now, cluster);
+  const auto prompts = players(worker_role::prefill, desc.node);
+  const auto answers = players(worker_role::decode, desc.node);
+  const bool alone = prompts == 0 && answers == 0;
+  const bool takes_prompts = alone || prompts <= answers, takes_answers = alone || !takes_prompts;
+  set(desc.node, worker_role::prefill, takes_prompts ? role_step::plays : role_step::rests, cluster);
+  set(desc.node, worker_role::decode, takes_answers ? role_step::plays : role_step::rests, cluster);
+  even_out(cluster, now_);
+}
+
+void elastic_roles::left(node_id node, cluster_state& cluster) {
+  const auto gone = nodes_.extract(node);
+  if (!gone) return;
+  for (const auto* s : {&gone.mapped().prefill, &gone.mapped().decode})
+    for (const auto w : s->workers) work_.erase(w);
+  even_out(cluster, now_);
+}
+
+void elastic_roles::removed(worker_id worker, cluster_state& cluster) {
+  work_.erase(worker);
+  for (auto& [id, n] : nodes_) {
+    for (const auto role : both_roles) {
+      if (std::erase(n.of(role).workers, worker) == 0 || !n.of(role).workers.empty()) continue;
+      n.of(role).now = role_step::rests;
+      // What is left of it plays the role that it can.
+      if (!n.of(other_of(role)).workers.empty()) set(id, other_of(role), role_step::plays, cluster, now_);
+    }
+  }
+  even_out(cluster, now_);
+}
+
+void elastic_roles::reported(worker_id worker, const instance_load& load, time_point now) {
+  if (!options_.on) return;
+  auto& w = work_[worker];
+  if (load.busy > w.load.busy) w.worked = now;
+  w.load = load;
+  w.at = now;
+}
+
+std::uint32_t elastic_roles::players(worker_role role, node_id but) const {
+  std::uint32_t count = 0;
+  for (const auto& [id, n] : nodes_) {
+    const auto& s = role == worker_role::prefill ? n.prefill : n.decode;
+    if (id != but && s.now == role_step::plays) ++count;
+  }
+  return count;
+}
+
+std::uint32_t elastic_roles::charged(const side& s, const cluster_state& cluster) const {
+  std::uint32_t sum = 0;
+  for (const auto w : s.workers)
+    if (const auto v = cluster.view(w, now_)) sum += v->charged;
+  return sum;
+}
+
+void elastic_roles::set(node_id node, worker_role role, role_step next, cluster_state& cluster,
+                        time_point now) {
+  auto& s = nodes_.at(node).of(role);
+  const auto state = next == role_step::plays    ? instance_state::live
+                     : next == role_step::leaves ? instance_state::draining
+                                                 : instance_state::joining;
+  for (const auto w : s.workers) (void)cluster.set_state(w, state);
+  if (std::exchange(s.now, next) == next) return;
+  s.since = now;
+  changes_.push_back({node, role, next, prefill_.load, decode_.load});
+}
+
+// ---- a role that nobody plays, and one too many ----
+
+void elastic_roles::even_out(cluster_state& cluster, time_point now) {
+  if (!options_.on) return;
+  for (const auto role : both_roles)
+    if (players(role) == 0) stand_in(role, cluster, now);
+  for (auto& [id, n] : nodes_) {
+    if (!n.has_both() || !n.plays_both()) continue;
+    const auto prompts = players(worker_role::prefill, id);
+    const auto answers = players(worker_role::decode, id);
+    if (prompts == 0 && answers == 0) continue;
+    const auto gives = prompts >= answers ? worker_role::prefill : worker_role::decode;
+    set(id, gives, role_step::leaves, cluster, now);
+  }
+}
+
+/// One that is leaving the role stays; else the one with the least to do takes it beside its own.
+void elastic_roles::stand_in(worker_role role, cluster_state& cluster, time_point now) {
+  const auto cost = [&](const auto& entry) {
+    auto n = entry.second;
+    const bool leaving = n.of(role).now == role_step::leaves;
+    return std::pair{leaving ? 0 : 1, charged(n.of(other_of(role)), cluster)};
+  };
+  auto best = nodes_.end();
+  for (auto i = nodes_.begin(); i != nodes_.end(); ++i)
+    if (i->second.has_both() && (best == nodes_.end() || cost(*i) < cost(*best))) best = i;
+  if (best != nodes_.end()) set(best->first, role, role_step::plays, cluster, now);
+}
+
+// ---- changes ----
+
+bool elastic_roles::is_done(const side& s, const cluster_state& cluster) const {
+  return charged(s, cluster) == 0 && std::ranges::all_of(s.workers, [&](worker_id w) {
+           const auto told = work_.find(w);
+           return told != work_.end() && told->second.at > s.since && told->second.load.running == 0 &&
+                  told->second.load.waiting == 0;
+         });
+}
+
+void elastic_roles::end_changes(cluster_state& cluster, time_point now) {
+  for (auto& [id, n] : nodes_) {
+    for (const auto role : both_roles) {
+      if (n.of(role).now != role_step::leaves || !is_done(n.of(role), cluster)) continue;
+      set(id, role, role_step::rests, cluster, now);
+      if (n.of(other_of(role)).now != role_step::plays)
+        set(id, other_of(role), role_step::plays, cluster, now);
+    }
+  }
+}
+
+/// A node is taken to play the role in which it computed last.
+void elastic_roles::follow(cluster_state& cluster, time_point now) {
+  const auto worked = [&](const side& s) {
+    time_point last{};
+    for (const auto w : s.workers)
+      if (const auto told = work_.find(w); told != work_.end()) last = std::max(last, told->second.worked);
+    return last;
+  };
+  for (auto& [id, n] : nodes_) {
+    if (!n.has_both()) continue;
+    const auto prompts = worked(n.prefill), answers = worked(n.decode);
+    if (prompts == answers) continue;
+    const auto plays = prompts > answers ? worker_role::prefill : worker_role::decode;
+    set(id, plays, role_step::plays, cluster, now);
+    set(id, other_of(plays), role_step::rests, cluster, now);
+  }
+  even_out(cluster, now);
+}
+
+std::optional<node_id> elastic_roles::giver(worker_role role, const cluster_state& cluster) const {
+  std::optional<node_id> best;
+  std::uint32_t least = 0;
+  for (const auto& [id, n] : nodes_) {
+    const auto& s = role == worker_role::prefill ? n.prefill : n.decode;
+    if (!n.has_both() || s.now != role_step::plays) continue;
+    const auto has = charged(s, cluster);
+    if (best && has >= least) continue;
+    best = id;
+    least = has;
+  }
+  return best;
+}
+
+void elastic_roles::decide(cluster_state& cluster, time_point now, bool leads) {
+  now_ = std::max(now_, now);
+  if (!options_.on) return;
+  if (!leads) return follow(cluster, now);
+  end_changes(cluster, now);
+  even_out(cluster, now);
+  const auto apart = looked_ ? now - *looked_ : options_.hold;
+  if (apart < options_.hold / 2) return;
+  looked_ = now;
+  std::erase_if(work_, [&](const auto& w) { return !cluster.view(w.first, now); });
+  prefill_ = prefill_load(cluster, now);
+  decode_ = decode_load(cluster);
+  prefill_calm_.settle(prefill_, apart, 2 * options_.hold);
+  decode_calm_.settle(decode_, apart, 2 * options_.hold);
+  // One at a time: the loads of a change under way are not yet what they will be.
+  const bool changing = std::ranges::any_of(nodes_, [](const auto& entry) {
+    const auto& n = entry.second;
+    return n.prefill.now == role_step::leaves || n.decode.now == role_step::leaves;
+  });
+  if (changing) return;
+  const auto gives = rule_.decide(prefill_, decode_, now);
+  if (!gives) return;
+  if (const auto node = giver(*gives, cluster)) set(*node, *gives, role_step::leaves, cluster, now);
+}
+
+std::vector<role_change> elastic_roles::take_changes() { return std::exchange(changes_, {}); }
+
+// ---- loads ----
+
+pool_load elastic_roles::prefill_load(const cluster_state& cluster, time_point now) {
+  pool_load out;
+  for (auto& [id, w] : work_) {
+    const auto v = cluster.view(id, now);
+    if (v->role != worker_role::prefill) continue;
+    const auto busy = w.load.busy - std::exchange(w.looked_busy, w.load.busy);
+    const auto window = w.at - std::exchange(w.looked, w.at);
+    if (v->state != instance_state::live) continue;
+    ++out.running;
+    if (window > duration{}) out.load += std::clamp(to_seconds(busy) / to_seconds(window), 0.0, 1.0);
+    out.load += to_seconds(v->queue) / to_seconds(ttft_slo_);
+  }
+  out.load /= std::max(out.running, 1u);
+  return out;
+}
+
+pool_load elastic_roles::decode_load(const cluster_state& cluster) const {
+  pool_load out;
+  const auto& pool = cluster.decode();
+  const double empty = to_seconds(pool.mean_step(0, 0));
+  for (const auto slot : pool.live()) {
+    const auto& desc = pool.desc(slot);
+    const auto& at = pool.latest(slot);
+    ++out.running;
+    out.load += fullness({static_cast<double>(at.running), static_cast<double>(at.waiting),
+                          static_cast<double>(at.context_tokens), static_cast<double>(desc.capacity),
+                          static_cast<double>(desc.capacity_tokens), to_seconds(pool.step(slot, 0, false)),
+                          empty, to_seconds(tbt_slo_)});
+  }
+  out.load /= std::max(out.running, 1u);
+  return out;
+}
+
+}  // namespace mooncaf

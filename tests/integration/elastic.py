@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Processes with both kinds of worker, of which each plays one role at a time (`--elastic-roles`): they change with the load,
+with deaths and with stops, while clients ask all the time.
+
+The devices are modelled: an answer depends on every token before it and on the KV that its worker was given, so lost, torn
+or mixed-up state shows as other tokens."""
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, Cluster, free_port, main, modelled, wait_until  # noqa: E402
+from rolling import LOCAL, Crowd, answer_to, prompt_of, ready, told_to_stop  # noqa: E402
+
+
+class Elastic:
+    """Conductors, a gateway, and processes that prefill and decode, each by itself."""
+
+    def __init__(self, cluster, workers, conductors=1, hold="500ms"):
+        self.cluster, self.device = cluster, modelled(cluster.folder.name)
+        control, self.port = [free_port() for _ in range(conductors)], free_port()
+        self.common = (*self.device, "--join", ",".join(f"127.0.0.1:{p}" for p in control))
+        for n, port in enumerate(control):
+            cluster.start(f"conductor-{n}", "--role", "conductor", *self.common, "--name", f"conductor-{n}", "--listen",
+                          f"127.0.0.1:{port}", "--metrics-listen", "127.0.0.1:0", "--elastic-roles", "--elastic-hold", hold,
+                          "--journal", os.path.join(cluster.folder.name, f"journal-{n}"))
+        cluster.start("gateway", "--role", "gateway", *self.common, *LOCAL, "--name", "gateway", "--http", f"127.0.0.1:{self.port}")
+        for n in range(workers):
+            self.start(f"worker-{n}")
+        cluster.wait_healthy("127.0.0.1", self.port)
+        wait_until("all are members", lambda: len(self.roles()) == workers)
+        wait_until("every node plays one role", lambda: all(len(r) == 1 for r in self.roles().values()))
+
+    def start(self, name):
+        self.cluster.start(name, "--role", "prefill,decode,cache", *self.common, *LOCAL, "--name", name)
+
+    def roles(self):
+        """What each node plays or leaves, by its name; nothing while no conductor answers."""
+        out = {}
+        with contextlib.suppress(OSError, AssertionError):
+            for i in self.cluster.client.cluster()["instances"]:
+                out.setdefault(i["node"], set())
+                if i["state"] != "resting":
+                    out[i["node"]].add(i["role"] + (" ends" if i["state"] == "draining" else ""))
+        return out
+
+    def count(self, role):
+        return sum(r == {role} for r in self.roles().values())
+
+    def changes(self):
+        return self.cluster.client.cluster()["counters"]["role_changes"]
+
+
+class Load:
+    """Clients that ask for the same kind of answer, each with prompts of its own, until they are told to end."""
+
+    def __init__(self, port, clients, prompt):
+        self.over, self.done, self.problems, self.lock = threading.Event(), 0, [], threading.Lock()
+        self.threads = [threading.Thread(target=self.ask, args=(port, prompt, n)) for n in range(clients)]
+
+    def ask(self, port, prompt, client):
+        for turn in itertools.count():
+            if self.over.is_set():
+                return
+            try:
+                answer_to(port, prompt(client * 1000 + turn))
+            except Exception as e:  # whatever it is, a client lost a request
+                self.problems.append(f"{type(e).__name__}: {e}")
+            with self.lock:
+                self.done += 1
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for t in self.threads:
+            t.join()
+        assert not self.problems, (len(self.problems), self.problems[:3])
+
+
+def long_prompt(number):
+    return [(number * 7 + i * (3 + number % 50)) % 256 for i in range(900)] + prompt_of(0, 2)
+
+
+def long_answer(number):
+    return [(number * 13 + i) % 256 for i in range(20)] + prompt_of(0, 300)[-1:]
+
+
+def roles_follow_the_load_and_no_answer_changes():
+    with Cluster() as cluster:
+        nodes = Elastic(cluster, 4)
+        assert (nodes.count("prefill"), nodes.count("decode")) == (2, 2), nodes.roles()
+        with Crowd([nodes.port], 2) as crowd:
+            with Load(nodes.port, 60, long_answer):
+                wait_until("three decode", lambda: nodes.count("decode") == 3, 60)
+            with Load(nodes.port, 12, long_prompt):
+                wait_until("three prefill", lambda: nodes.count("prefill") == 3, 60)
+            changes = nodes.changes()
+            crowd.more(4)
+        whole = crowd.end()
+        print(f"     {changes} changes of roles, {whole} answers as before beside the load")
+        assert nodes.roles().keys() == {f"worker-{n}" for n in range(4)}
+        log = cluster.processes["conductor-0"].output()
+        assert "role member=worker-" in log and "leaves prefill" in log and "leaves decode" in log, log
+        cluster.wait_idle()
+        cluster.processes["conductor-0"].stop()
+        done = subprocess.run([BINARY, "replay", os.path.join(cluster.folder.name, "journal-0")], capture_output=True, text=True,
+                              timeout=120)
+        assert done.returncode == 0 and "all the same" in done.stdout, done
+
+
+def two_nodes_cover_for_each_other():
+    with Cluster() as cluster:
+        nodes = Elastic(cluster, 2)
+        with Crowd([nodes.port], 8) as crowd:
+            crowd.more(8)
+            for victim in ("decode", "prefill"):
+                name = next(n for n, r in nodes.roles().items() if r == {victim})
+                other = next(n for n in nodes.roles() if n != name)
+                cluster.processes[name].kill9()
+                wait_until("the other plays both", lambda: nodes.roles().get(other) == {"prefill", "decode"})
+                crowd.more(8)
+                process = cluster.processes[name]
+                process.log.close()
+                process.start()
+                ready(process)
+                wait_until("each plays one", lambda: sorted(map(sorted, nodes.roles().values())) == [["decode"], ["prefill"]], 60)
+                crowd.more(8)
+            # The same with a stop, which is announced: no request has to be placed again.
+            for name in ("worker-0", "worker-1"):
+                process = cluster.processes[name]
+                told_to_stop(process)
+                crowd.more(8)
+                process.log.close()
+                process.start()
+                ready(process)
+                wait_until("each plays one", lambda: sorted(map(sorted, nodes.roles().values())) == [["decode"], ["prefill"]], 60)
+        print(f"     {crowd.end()} answers through two deaths and two stops")
+        cluster.wait_idle()
+
+
+def a_new_leader_keeps_the_roles():
+    with Cluster() as cluster:
+        nodes = Elastic(cluster, 3, conductors=2, hold="20s")
+        wait_until("the other stands by", lambda: len(cluster.client.cluster()["leader"]["standbys"]) == 1)
+        with Crowd([nodes.port], 8) as crowd:
+            crowd.more(16)
+            before = nodes.roles()
+            leader = cluster.client.cluster()["leader"]["node"]
+            cluster.processes[leader].kill9()
+            wait_until("another leads", lambda: nodes.roles() and cluster.client.cluster()["leader"]["node"] not in ("", leader))
+            crowd.more(8)
+            assert nodes.roles() == before, (before, nodes.roles())
+        print(f"     {crowd.end()} answers, the leader killed meanwhile")
+
+
+if __name__ == "__main__":
+    main([roles_follow_the_load_and_no_answer_changes, two_nodes_cover_for_each_other, a_new_leader_keeps_the_roles])
