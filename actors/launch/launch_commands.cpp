@@ -273,6 +273,7 @@ host starts again what dies.
   path = "/models/M.gguf"
   [scheduler]
   ttft_slo = "2s"
+  elastic_roles = true                # coupled processes prefill or decode, as the load asks
   [alpha]                             # a host: any other name
   address = "10.0.0.1"                # by which the others reach it
   conductor = 1                       # on several hosts: one places requests, the others stand by

@@ -16,11 +16,7 @@ constexpr worker_role both_roles[] = {worker_role::prefill, worker_role::decode}
 }  // namespace
 
 elastic_roles::elastic_roles(const elastic_role_options& options, duration ttft_slo, duration tbt_slo)
-    : options_(options), ttft_slo_(ttft_slo), tbt_slo_(tbt_slo), rule_([&] {
-        role_switch_options rule;
-        rule.hold = options.hold;
-        return rule;
-      }()) {}
+    : options_(options), ttft_slo_(ttft_slo), tbt_slo_(tbt_slo), rule_({.hold = options.hold}) {}
 
 // ---- members ----
 

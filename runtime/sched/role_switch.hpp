@@ -13,14 +13,16 @@
 namespace mooncaf {
 
 struct role_switch_options {
-  double busy = 0.5;    ///< no machine moves while the fuller pool is below this load
-  double margin = 0.1;  ///< by which the fuller pool's load must fall, or no machine moves
+  double busy = 0.5;  ///< no machine moves while the fuller pool is below this load
+  /// By which what gives must stay below what the fuller one was; as the reverse would need as much again, no
+  /// machine goes back before loads have changed by twice that.
+  double margin = 0.1;
   duration hold = defaults::scheduler::elastic_hold;  ///< for which that must have been so
 };
 
-/// An elastic pool: the emptier role gives one instance to the fuller one if the fuller of both is the
-/// emptier for it afterwards. One at a time; the caller drains it, and asks again when it works in its new
-/// role.
+/// An elastic pool: the emptier role gives one instance to the fuller one if it will still be emptier than that
+/// one was. One at a time; the caller drains it, and asks again when it works in its new
+/// role: while it would still help, another one follows without a new wait.
 /// @thread  Owned by one thread; not synchronised.
 class role_switch {
  public:
@@ -39,16 +41,14 @@ class role_switch {
       since_ = now;
     }
     if (now - since_ < options_.hold) return std::nullopt;
-    wanted_.reset();
     return giver;
   }
 
  private:
   bool helps(const pool_load& gives, const pool_load& takes) const {
     if (gives.running < 2 || takes.load < options_.busy) return false;
-    const double n = gives.running, m = takes.running;
-    const double worst = std::max(gives.load * n / (n - 1), takes.load * m / (m + 1));
-    return worst <= takes.load * (1 - options_.margin);
+    const double n = gives.running;
+    return gives.load * n / (n - 1) <= (1 - options_.margin) * takes.load;
   }
 
   role_switch_options options_;

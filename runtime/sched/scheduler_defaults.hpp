@@ -24,7 +24,8 @@ inline constexpr auto predicted_decode = 10s;  // t_d: how long a decode is take
 inline constexpr std::uint64_t seed = 1;       // of the random policy and of ties; fixed, so runs repeat
 // Few blocks are used by almost every request: there is no need for more, and conversations keep the rest.
 inline constexpr double hot_copy_share = 0.1;
-// A burst of prompts is over by then, and a change of role costs the answers under way at the node.
-inline constexpr auto elastic_hold = 30s;
+// Of 2, 5, 10, 20 and 30 s the shorter the better where load turns within minutes, as a change moves nothing
+// (tests/bench/elastic_live.py); a step, and the reports of it, must be shorter.
+inline constexpr auto elastic_hold = 5s;
 
 }  // namespace mooncaf::defaults::scheduler

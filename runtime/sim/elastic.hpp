@@ -1,9 +1,12 @@
 #pragma once
 // A cluster that grows and shrinks with its load, or lets machines change their roles.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/units.hpp"
+#include "runtime/sched/scheduler_defaults.hpp"
 #include "runtime/sim/disturbance.hpp"
 
 namespace mooncaf::sim {
@@ -25,9 +28,16 @@ struct elastic_options {
   bool switch_roles = false;
   double switch_s = 60;  ///< from drained in one role until it serves in the other
 
-  double every_s = 15;  ///< at which all of this is decided
+  /// For which one role must have been the fuller one.
+  double hold_s = to_seconds(defaults::scheduler::elastic_hold);
+
+  /// At which all of this is decided; at least twice in `hold_s` where nothing scales.
+  double every_s = 15;
 
   bool scales() const noexcept { return prefill.most > 0 || decode.most > 0 || nodes.most > 0; }
+  /// The span over which loads are means: machines that take minutes to come should not come for a burst.
+  double calm_s() const noexcept { return scales() ? 60 : 2 * hold_s; }
+  double look_s() const noexcept { return any() && !scales() ? std::min(every_s, hold_s / 2) : every_s; }
   bool any() const noexcept { return scales() || switch_roles; }
 };
 

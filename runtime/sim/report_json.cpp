@@ -55,6 +55,7 @@ std::string json_of(const elastic_options& e) {
   j.number("start_s", e.start_s).number("target", e.target).number("down_after_s", e.down_after_s);
   return j.flag("switch_roles", e.switch_roles)
       .number("switch_s", e.switch_s)
+      .number("hold_s", e.hold_s)
       .number("every_s", e.every_s)
       .done();
 }

@@ -10,7 +10,6 @@ namespace mooncaf::sim {
 namespace {
 
 constexpr ticks look_again = from_sec(0.5);  ///< whether a machine that drains is done
-constexpr duration calm_span = std::chrono::minutes(1);
 
 autoscaler scaler_of(const elastic_options& o, const instance_range& range) {
   return autoscaler{
@@ -30,13 +29,13 @@ scaling::scaling(world& w, cluster& c)
                                                        ? w.options.elastic.nodes
                                                        : w.options.elastic.prefill)),
       decode_scaler_(scaler_of(w.options.elastic, w.options.elastic.decode)),
-      roles_({}),
+      roles_({.hold = from_seconds(w.options.elastic.hold_s)}),
       busy_(w.layout.prefill()) {}
 
 void scaling::begin() {
   looked_ = w_.time.now();
   const auto& e = w_.options.elastic;
-  if (e.any()) w_.time.add(looked_ + from_sec(e.every_s), event_kind::elastic, 0);
+  if (e.any()) w_.time.add(looked_ + from_sec(e.look_s()), event_kind::elastic, 0);
 }
 
 /// Share of the time since the last look in which prompts were computed.
@@ -88,7 +87,7 @@ pool_load scaling::decode_load() const {
 void scaling::decide() {
   const auto& e = w_.options.elastic;
   auto prefill = prefill_load(), decode = decode_load();
-  const auto apart = from_seconds(e.every_s);
+  const auto apart = from_seconds(e.look_s()), calm_span = from_seconds(e.calm_s());
   prefill_calm_.settle(prefill, apart, calm_span);
   decode_calm_.settle(decode, apart, calm_span);
   looked_ = w_.time.now();
@@ -104,7 +103,7 @@ void scaling::decide() {
     scale(most);
     if (e.switch_roles && content) switch_roles(prefill, decode);
   }
-  w_.time.add(w_.time.now() + from_sec(e.every_s), event_kind::elastic, 0);
+  w_.time.add(w_.time.now() + from_sec(e.look_s()), event_kind::elastic, 0);
 }
 
 /// Machines that were asked for, or are on their way from the other role.

@@ -148,6 +148,10 @@ std::vector<argument> elastic_arguments(simulation_request& r) {
            "where both scale, too, instead of being let go",
            e.switch_roles),
       seconds("switch-time", "from drained in one role until it serves in the other", e.switch_s, 0, 1e5),
+      seconds("switch-hold",
+              "for which one role must have been the fuller one; without scaling loads are means over twice "
+              "as long",
+              e.hold_s, 0.1, 1e5),
       seconds("scale-every", "at which machines are decided about", e.every_s, 0.1, 1e5),
       text("prices", "FILE.toml", "what an hour of a machine costs, to tell what the run did", r.prices),
   };

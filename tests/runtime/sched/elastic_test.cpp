@@ -40,8 +40,9 @@ TEST_CASE(
   CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(15s)));
   CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(30s)));
   CHECK(s.decide({0.2, 4}, {0.9, 4}, at(45s)) == worker_role::prefill);
-  CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(46s)));  // it waits anew
-  CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(80s)));  // and when the need is the other's
+  CHECK(s.decide({0.25, 3}, {0.72, 5}, at(60s)) == worker_role::prefill);  // it still helps
+  CHECK_FALSE(s.decide({0.38, 2}, {0.6, 6}, at(75s)));
+  CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(80s)));  // the need is the other's: it waits anew
   CHECK(s.decide({0.9, 4}, {0.2, 4}, at(110s)) == worker_role::decode);
 }
 
