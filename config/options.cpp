@@ -323,6 +323,9 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "
                 "dummy:NAME");
+  if (o.scheduler.elastic_roles && c.mode == serving_mode::coupled)
+    return fail(ec::invalid_argument,
+                "elastic-roles: a coupled node has both roles at once; give --mode disaggregated");
   if (!c.conductor && c.join.empty())
     return fail(ec::invalid_argument,
                 "join: needed without the role conductor; give --join HOST:PORT of the conductor");

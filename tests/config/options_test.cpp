@@ -266,6 +266,8 @@ TEST_CASE("serving needs a model, a conductor, and a secret once others can conn
   CHECK(refusal({"--model=m"}) == "");
   CHECK(refusal({}) == "model");
   CHECK(refusal({"--role=conductor"}) == "");
+  CHECK(refusal({"--role=conductor", "--elastic-roles"}) == "");
+  CHECK(refusal({"--role=conductor", "--elastic-roles", "--mode=coupled"}) == "elastic-roles");
   CHECK(refusal({"--model=m", "--role=prefill"}) == "join");
   CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1"}) == "");
   CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1,127.0.0.1:2"}) == "");
