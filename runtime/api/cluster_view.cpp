@@ -61,23 +61,27 @@ class names {
   const std::vector<member_status>& members_;
 };
 
-/// What a worker reported last; zeros until it does, since requests go to a member from when it joins.
-worker_load load_of(const member_status& m, worker_id worker) {
-  const auto told = std::ranges::find(m.latest.workers, worker, &worker_load::id);
-  return told == m.latest.workers.end() ? worker_load{worker} : *told;
+/// The worker that reported this, as the conductor sees it; null if it is none of the member's.
+const worker_standing* standing_of(const member_status& m, worker_id worker) {
+  const auto known = std::ranges::find(m.workers, worker, &worker_standing::id);
+  return known == m.workers.end() ? nullptr : &*known;
 }
 
-std::string_view state_of(const member_status& m, const worker_standing& w) {
-  if (!load_of(m, w.id).failure.empty()) return "failed";
-  return to_string(m.latest.draining ? instance_state::draining : w.state);
+std::string_view state_of(const member_status& m, const worker_load& w, instance_state known) {
+  if (!w.failure.empty()) return "failed";
+  return to_string(m.latest.draining ? instance_state::draining : known);
 }
 
 void add_instances(json& out, const member_status& m, const names& names) {
-  for (const auto& w : m.workers) {
-    auto entry = with_fields(
-        {{"name", names.of(w.id)}, {"role", to_string(w.role)}, {"node", m.name}, {"state", state_of(m, w)}},
-        load_of(m, w.id));
-    entry["load"] = std::bit_cast<double>(w.load_bits);
+  for (const auto& w : m.latest.workers) {
+    const auto* standing = standing_of(m, w.id);
+    if (!standing) continue;
+    auto entry = with_fields({{"name", names.of(w.id)},
+                              {"role", to_string(standing->role)},
+                              {"node", m.name},
+                              {"state", state_of(m, w, standing->state)}},
+                             w);
+    entry["load"] = std::bit_cast<double>(standing->load_bits);
     out["instances"].push_back(std::move(entry));
   }
 }
@@ -104,11 +108,11 @@ void add_member(json& out, const member_status& m, const names& names) {
 json requests_of(const cluster_status& cluster) {
   std::uint64_t running = 0, waiting = cluster.queue.waiting;
   for (const auto& m : cluster.members) {
-    for (const auto& w : m.workers) {
-      if (w.role != worker_role::decode) continue;
-      const auto load = load_of(m, w.id);
-      running += load.running;
-      waiting += load.waiting;
+    for (const auto& w : m.latest.workers) {
+      const auto* standing = standing_of(m, w.id);
+      if (!standing || standing->role != worker_role::decode) continue;
+      running += w.running;
+      waiting += w.waiting;
     }
   }
   return {{"running", running}, {"waiting", waiting}};
@@ -160,10 +164,11 @@ result<std::string> health_of(const cluster_status& cluster) {
   if (!cluster.lead.problem.empty()) return fail(ec::unavailable, cluster.lead.problem);
   bool prefill = false, decode = false;
   for (const auto& m : cluster.members) {
-    for (const auto& w : m.workers) {
-      if (state_of(m, w) != "live") continue;
-      prefill = prefill || w.role == worker_role::prefill;
-      decode = decode || w.role == worker_role::decode;
+    for (const auto& w : m.latest.workers) {
+      const auto* standing = standing_of(m, w.id);
+      if (!standing || state_of(m, w, standing->state) != "live") continue;
+      prefill = prefill || standing->role == worker_role::prefill;
+      decode = decode || standing->role == worker_role::decode;
     }
   }
   if (!prefill) return fail(ec::unavailable, "no live prefill instance");

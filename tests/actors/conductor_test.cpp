@@ -406,12 +406,6 @@ TEST_CASE_FIXTURE(conductor_world,
     return n;
   }();
   for (const auto& node : {a, b, pool}) REQUIRE(join(node));
-  const auto at_first = ask<cluster_status>(under_test, status_atom_v).value();
-  CHECK(health_of(at_first).has_value());  // requests may come, though nobody has reported yet
-  const auto shown = cluster_json(at_first).value();
-  for (const auto* name :
-       {"node-100/prefill-0", "node-100/decode-0", "node-200/prefill-0", "node-200/decode-0"})
-    CHECK(shown.find(name) != std::string::npos);
   blocks(100, 0, true, 0, 0, 4);
   blocks(200, 0, true, 0, 0, 8);
   advance_time(std::chrono::milliseconds(1500));

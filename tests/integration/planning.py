@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from browser import Browser
-from cluster import Client, free_port
+from cluster import Client, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ["MOONCAF_BINARY"]
@@ -157,8 +157,8 @@ def serve_planned(folder, *nodes):
         up = mooncaf("up")
         assert up.returncode == 0, up
         client = Client("127.0.0.1", http)
-        there = {i["node"].split("/")[0] for i in client.cluster()["instances"]}
-        assert there == set(nodes), there
+        # A member's instances are shown from its first report on.
+        wait_until("all are shown", lambda: {i["node"].split("/")[0] for i in client.cluster()["instances"]} == set(nodes))
         ask = lambda i: client.complete(prompt=[1 + i, 2, 3] * 400, max_tokens=400, ignore_eos=True)
         with concurrent.futures.ThreadPoolExecutor(12) as all_at_once:
             for answer in all_at_once.map(ask, range(12)):
