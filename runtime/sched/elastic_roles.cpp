@@ -72,7 +72,7 @@ void elastic_roles::reported(worker_id worker, const instance_load& load, time_p
 std::uint32_t elastic_roles::players(worker_role role, node_id but) const {
   std::uint32_t count = 0;
   for (const auto& [id, n] : nodes_) {
-    const auto& s = role == worker_role::prefill ? n.prefill : n.decode;
+    const auto& s = n.of(role);
     if (id != but && s.now == role_step::plays) ++count;
   }
   return count;
@@ -116,7 +116,7 @@ void elastic_roles::even_out(cluster_state& cluster, time_point now) {
 /// One that is leaving the role stays; else the one with the least to do takes it beside its own.
 void elastic_roles::stand_in(worker_role role, cluster_state& cluster, time_point now) {
   const auto cost = [&](const auto& entry) {
-    auto n = entry.second;
+    const auto& n = entry.second;
     const bool leaving = n.of(role).now == role_step::leaves;
     return std::pair{leaving ? 0 : 1, charged(n.of(other_of(role)), cluster)};
   };
@@ -170,7 +170,7 @@ std::optional<node_id> elastic_roles::giver(worker_role role, const cluster_stat
   std::optional<node_id> best;
   std::uint32_t least = 0;
   for (const auto& [id, n] : nodes_) {
-    const auto& s = role == worker_role::prefill ? n.prefill : n.decode;
+    const auto& s = n.of(role);
     if (!n.has_both() || s.now != role_step::plays) continue;
     const auto has = charged(s, cluster);
     if (best && has >= least) continue;

@@ -75,6 +75,9 @@ class elastic_roles {
   struct elastic_node {
     side prefill, decode;
     side& of(worker_role role) noexcept { return role == worker_role::prefill ? prefill : decode; }
+    const side& of(worker_role role) const noexcept {
+      return role == worker_role::prefill ? prefill : decode;
+    }
     bool has_both() const noexcept { return !prefill.workers.empty() && !decode.workers.empty(); }
     bool plays_both() const noexcept {
       return prefill.now == role_step::plays && decode.now == role_step::plays;
