@@ -36,9 +36,11 @@ class Program:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failed, *_):
         self.process.kill()
         self.process.wait()
+        if failed:
+            print(f"---- {' '.join(self.process.args)}:\n{self.text()}", file=sys.stderr)
         self.said.close()
 
 

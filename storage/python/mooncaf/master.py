@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -69,15 +70,28 @@ def _host(host, secret):
     return "::1" if address.version == 6 else "127.0.0.1"
 
 
-def _programs(flags, binary, secret):
+def _listens(host, port):
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _start(flags, binary, secret, ends, started):
+    """Adds to `started` as it goes: who ends this in the middle has what to end. A door without a directory gives up, so it starts second."""
     at = lambda host, port: f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # noqa: E731
     known = ["--cluster-secret-file", secret] if secret else []
     host, port = _host(flags.rpc_address, secret), flags.rpc_port or flags.port
-    yield [binary, "store", "directory", "--listen", at(host, port), "--lease", f"{_lease_ms(flags.default_kv_lease_ttl)}ms", *known]
+    started.append(subprocess.Popen([binary, "store", "directory", "--listen", at(host, port), "--lease", f"{_lease_ms(flags.default_kv_lease_ttl)}ms", *known]))
     if flags.enable_metric_reporting:
         near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        while not _listens(near, port):
+            if started[0].poll() is not None or ends.wait(0.05):
+                return
         # The door asks everybody off this machine for a token.
-        yield [binary, "store", "http", "--directory", at(near, port), "--listen", at(_host(flags.metrics_host, ""), flags.metrics_port), *known]
+        started.append(subprocess.Popen([binary, "store", "http", "--directory", at(near, port),
+                                         "--listen", at(_host(flags.metrics_host, ""), flags.metrics_port), *known]))
 
 
 def main() -> int:
@@ -94,7 +108,7 @@ def main() -> int:
         if flags.enable_http_metadata_server:
             names = KVBootstrapServer(flags.http_metadata_server_port, _host(flags.http_metadata_server_host, ""))
             names.run()
-        started = [subprocess.Popen(program) for program in _programs(flags, binary, secret)]
+        _start(flags, binary, secret, ends, started)
         while not ends.wait(0.2) and all(program.poll() is None for program in started):
             pass
     except (OSError, ValueError) as why:
