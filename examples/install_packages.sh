@@ -25,7 +25,7 @@ libraries=(
 script_tools=(openssl python3 python3-pip python3-venv unzip curl iproute2 procps)
 test_tools=(
   clang-14 libclang-rt-14-dev   # fuzz targets
-  clang-format-14 clang-tidy-14 # the form of the sources, and tests/nightly.sh
+  clang-format-14 clang-tidy-16 # the form of the sources, and tests/nightly.sh
   chromium chromium-driver     # opens the live page, and pages of other origins
   prometheus                   # scrapes a cluster with our configuration, and judges its alarms
   dpkg-dev fakeroot gzip groff-base man-db systemd  # the Debian package: its dependencies, pages and units

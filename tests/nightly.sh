@@ -27,12 +27,16 @@ for one in "${what[@]}"; do
       done
       ;;
     tidy)
-      if found=$(git ls-files 'runtime/*.cpp' 'storage/*.cpp' 'transport/*.cpp' 'actors/*.cpp' 'config/*.cpp' 'gpu/host/*.cpp' |
-        xargs -P "$(nproc)" -n 4 clang-tidy-14 -p build --quiet 2>/dev/null) && [[ -z $found ]]; then
+      # A folder of its own, where a source is compiled by itself; version 16 knows all of C++20 that the sources use.
+      cmake -G Ninja -B build-tidy -S . -DMOONCAF_TESTS=OFF >/dev/null
+      found=$(git ls-files 'runtime/*.cpp' 'storage/*.cpp' 'transport/*.cpp' 'actors/*.cpp' 'config/*.cpp' 'gpu/host/*.cpp' |
+        xargs -P "$(nproc)" -n 4 clang-tidy-16 -p build-tidy --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null) || true
+      found=$(grep -E '(warning|error):' <<<"$found" | sort -u) || true  # a header's, once
+      if [[ -z $found ]]; then
         note tidy sources clean
       else
         printf '%s\n' "$found"
-        note tidy sources "$(grep -c 'warning:' <<<"$found") warnings"
+        note tidy sources "$(wc -l <<<"$found") warnings"
       fi
       ;;
     *) echo "nightly: unknown part '$one' (asan, tsan, tidy)" >&2; exit 2 ;;
