@@ -149,7 +149,6 @@ void conductor::carry_out(const member_left& what) {
   members_.erase(i);
 }
 
-/// The last resort: charges go with their gateway's membership.
 void conductor::carry_out(const charge_expired& what) {
   log_warn("expired", {{"charge", to_string(what.charge)}});
 }
@@ -168,19 +167,19 @@ void conductor::carry_out(claim_lead& what) {
           [](const caf::error&) {});
 }
 
-void conductor::carry_out(const lead_turned& what) {
-  log_info("leadership", {{"term", std::to_string(what.term)}, {"stands", what.stands}});
+void conductor::carry_out(const log_turn& what) {
+  log_info(what.event, {{"of", what.about}, {"stands", what.stands}, {"why", what.why}});
 }
 
-void conductor::carry_out(const role_turned& what) {
-  log_info("role", {{"member", what.member}, {"step", what.step}, {"loads", what.loads}});
+void conductor::carry_out(const tell_wish& what) {
+  log_info("nodes", {{"wanted", what.wanted}, {"why", what.loads}});
+  setup_.scale(what.wanted);
 }
 
 cluster_status conductor::status() const {
-  const auto now = clock().now();
-  auto out = core_.status(now);
+  auto out = core_.status(clock().now());
   out.model = setup_.model;
-  out.uptime_ns = (now - started_).count();
+  out.uptime_ns = (clock().now() - started_).count();
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <caf/typed_event_based_actor.hpp>
 #include <caf/typed_response_promise.hpp>
+#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -20,6 +21,8 @@ struct conductor_setup {
   std::string layout;
   journal::sink journal{};  ///< empty: nothing is recorded
   leadership_core lead{{}, 0, 1, {}};
+  std::function<void(const std::string&)> scale = [](const auto&) {
+  };  ///< gets the counts of nodes that are wanted
 };
 
 class conductor final : public conductor_actor::base {
@@ -46,8 +49,8 @@ class conductor final : public conductor_actor::base {
   void carry_out(const member_left& what);
   void carry_out(const charge_expired& what);
   void carry_out(claim_lead& what);
-  void carry_out(const lead_turned& what);
-  void carry_out(const role_turned& what);
+  void carry_out(const log_turn& what);
+  void carry_out(const tell_wish& what);
   cluster_status status() const;
 
   conductor_setup setup_;

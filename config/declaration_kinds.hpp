@@ -94,6 +94,24 @@ declaration real(naming n, const std::string& section, place<Section, double> at
   return d;
 }
 
+/// Bounds of a count: "2-8".
+template <class Section>
+declaration range(naming n, const std::string& section, place<Section, instance_range> at) {
+  declaration d = make_declaration(std::move(n), section, "MIN-MAX",
+                                   "1 to 8191 each, the less first, or empty", toml_type::string);
+  d.set = [=](options& o, std::string_view text) -> std::optional<std::string> {
+    const auto value = text.empty() ? instance_range{} : parse_range(text);
+    if (!value) return quoted(text) + " is not two numbers with a dash between them, such as 2-8";
+    at.in(o) = *value;
+    return std::nullopt;
+  };
+  d.show = [=](const options& o) -> std::string {
+    const auto& r = at.in(o);
+    return r.scales() ? std::to_string(r.least) + "-" + std::to_string(r.most) : "";
+  };
+  return d;
+}
+
 template <class Section>
 declaration flag(naming n, const std::string& section, place<Section, bool> at) {
   declaration d = make_declaration(std::move(n), section, "", "true or false", toml_type::boolean);

@@ -83,6 +83,34 @@ declaration role_option() {
   return d;
 }
 
+void add_scaling(table& t) {
+  const auto c = &options::scheduler;
+  const std::string s = "scheduler", who = "conductor";
+  t.push_back(range(
+      {"scale-prefill", "scale_prefill",
+       "Ask scale-command for so many nodes with prefill, as their load needs; empty: nobody is asked", who},
+      s, at(c, &scheduler_options::scale_prefill)));
+  t.push_back(range({"scale-decode", "scale_decode", "Likewise of decode", who}, s,
+                    at(c, &scheduler_options::scale_decode)));
+  t.push_back(range({"scale-nodes", "scale_nodes",
+                     "Likewise of nodes that do both, with mode coupled or elastic-roles", who},
+                    s, at(c, &scheduler_options::scale_nodes)));
+  t.push_back(real({"target-load", "target_load", "Load of an instance that scaling aims at; 1 is full", who},
+                   s, at(c, &scheduler_options::target_load), 0.05, 2.0, false));
+  t.push_back(time(
+      {"down-after", "down_after",
+       "Ask for fewer only if no more were needed for so long, and for nothing so long after the start", who},
+      s, at(c, &scheduler_options::down_after), 100ms, 24h));
+  t.push_back(time({"scale-every", "scale_every", "At which the number of nodes is decided about", who}, s,
+                   at(c, &scheduler_options::scale_every), 100ms, 24h));
+  t.push_back(text(
+      {"scale-command", "scale_command",
+       "Program, with its first arguments, that is started when their number should change: with "
+       "prefill=N, decode=N or coupled=N, the counts that there should be. Tried again until it succeeds",
+       who},
+      s, at(c, &scheduler_options::scale_command), "COMMAND"));
+}
+
 /// What a process is and does as a member of its cluster, up to its end.
 void add_cluster(table& t) {
   const auto c = &options::cluster;
@@ -339,6 +367,7 @@ void add_scheduler(table& t) {
   t.push_back(time({"elastic-hold", "elastic_hold",
                     "One role must have been the fuller one for so long before a process changes to it", who},
                    s, at(c, &scheduler_options::elastic_hold), 100ms, 24h));
+  add_scaling(t);
 }
 
 void add_transport(table& t) {

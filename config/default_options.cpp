@@ -69,7 +69,14 @@ options default_options() {
                  defaults::scheduler::journal_limit,
                  defaults::scheduler::hot_copy_share,
                  false,
-                 defaults::scheduler::elastic_hold};
+                 defaults::scheduler::elastic_hold,
+                 {},
+                 {},
+                 {},
+                 defaults::scheduler::target_load,
+                 defaults::scheduler::down_after,
+                 defaults::scheduler::scale_every,
+                 {}};
   o.transport.data_listen = *config::parse_endpoint(defaults::transport::data_listen);
   o.transport.tcp = defaults::transport::tcp;
   o.transport.shm = defaults::transport::shm;

@@ -257,6 +257,25 @@ result<void> check_location(const store_options& o) {
                   "'.', with '/' between them, the widest first");
 }
 
+result<void> check_scaling(const scheduler_options& s, serving_mode mode) {
+  const bool both = s.elastic_roles || mode == serving_mode::coupled;
+  const bool apart = s.scale_prefill.scales() || s.scale_decode.scales();
+  if (apart && both)
+    return fail(
+        ec::invalid_argument,
+        "scale-prefill and scale-decode: nodes do both with mode coupled and with elastic-roles; give "
+        "--scale-nodes");
+  if (s.scale_nodes.scales() && !both)
+    return fail(ec::invalid_argument,
+                "scale-nodes: nodes that do both are there with mode coupled or elastic-roles alone; give "
+                "--scale-prefill and --scale-decode");
+  if (!s.scale_command.empty() && !apart && !s.scale_nodes.scales())
+    return fail(
+        ec::invalid_argument,
+        "scale-command: it would never be asked; give --scale-prefill, --scale-decode or --scale-nodes");
+  return {};
+}
+
 /// Memory is shared only where a node keeps objects and blocks, and no device holds its pages fast.
 static result<void> check_shared(const options& o) {
   constexpr std::uint64_t least = 4 * MiB;
@@ -326,6 +345,7 @@ result<void> check_serving(const options& o) {
   if (o.scheduler.elastic_roles && c.mode == serving_mode::coupled)
     return fail(ec::invalid_argument,
                 "elastic-roles: a coupled node has both roles at once; give --mode disaggregated");
+  if (const auto fit = check_scaling(o.scheduler, c.mode); !fit) return fit;
   if (!c.conductor && c.join.empty())
     return fail(ec::invalid_argument,
                 "join: needed without the role conductor; give --join HOST:PORT of the conductor");

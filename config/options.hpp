@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/host_port.hpp"
+#include "runtime/base/instance_range.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/log_level.hpp"
 #include "runtime/base/result.hpp"
@@ -141,6 +142,12 @@ struct scheduler_options {
   double hot_copy_share = 0;   ///< of a node's memory that copies of hot blocks may take; 0: none are made
   bool elastic_roles = false;  ///< nodes with both kinds of worker play one role at a time, by load
   std::chrono::nanoseconds elastic_hold{};  ///< for which one role must have been the fuller one
+  instance_range scale_prefill, scale_decode, scale_nodes;  ///< within which nodes are asked for, by load
+  double target_load = 0;                                   ///< of an instance, that scaling aims at
+  std::chrono::nanoseconds down_after{};                    ///< fewer only if no more were needed for so long
+  std::chrono::nanoseconds scale_every{};
+  std::string
+      scale_command;  ///< program and its first arguments, with spaces between them; empty: nobody is told
 };
 
 struct transport_options {

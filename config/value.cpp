@@ -91,6 +91,15 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   return value ? std::optional{std::chrono::nanoseconds{static_cast<std::int64_t>(*value)}} : std::nullopt;
 }
 
+std::optional<instance_range> parse_range(std::string_view text) {
+  constexpr std::uint64_t most = 8191;
+  const auto dash = text.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto least = parse_integer(text.substr(0, dash)), greatest = parse_integer(text.substr(dash + 1));
+  if (!least || !greatest || *least < 1 || *least > *greatest || *greatest > most) return std::nullopt;
+  return instance_range{static_cast<std::uint32_t>(*least), static_cast<std::uint32_t>(*greatest)};
+}
+
 std::optional<host_port> parse_endpoint(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return std::nullopt;

@@ -21,6 +21,8 @@ std::optional<bool> parse_flag(std::string_view text);              ///< true/fa
 std::optional<std::uint64_t> parse_size(std::string_view text);
 /// "250ms", "1.5s"; ns, us, ms, s, m, h. The unit is needed. Not above 290 years.
 std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text);
+/// "2-8": numbers from 1 to 8191, the less first.
+std::optional<instance_range> parse_range(std::string_view text);
 /// "HOST:PORT", with an IPv6 address in brackets.
 std::optional<host_port> parse_endpoint(std::string_view text);
 

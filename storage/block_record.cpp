@@ -79,9 +79,9 @@ result<block_record> block_record::decode(std::span<const std::byte> bytes) {
 
 std::array<char, 16> encode_key(const block_key& key) noexcept {
   std::array<char, 16> bytes;
-  for (int i = 0; i < 8; ++i) {
-    bytes[static_cast<std::size_t>(i)] = static_cast<char>(key.high >> (56 - 8 * i));
-    bytes[static_cast<std::size_t>(8 + i)] = static_cast<char>(key.low >> (56 - 8 * i));
+  for (std::size_t i = 0; i < 8; ++i) {
+    bytes[i] = static_cast<char>(key.high >> (56 - 8 * i));
+    bytes[8 + i] = static_cast<char>(key.low >> (56 - 8 * i));
   }
   return bytes;
 }

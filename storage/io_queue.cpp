@@ -54,7 +54,7 @@ std::optional<io_queue::entry> io_queue::forget(std::uint64_t id) {
   auto node = jobs_.extract(id);
   if (node.empty()) return std::nullopt;
   --pending(node.mapped().job.what);
-  return std::move(node.mapped());
+  return node.mapped();
 }
 
 std::optional<io_queue::entry> io_queue::finish(std::uint64_t id) {

@@ -16,7 +16,7 @@ tier_set above_ssd(const tiered_store_options& o) {
 
 tiered_store::tiered_store(block_allocator slots, tiered_store_options options,
                            std::shared_ptr<prefix_tree> tree)
-    : options_(std::move(options)),
+    : options_(options),
       store_(std::move(slots), options_.dram, std::move(tree)),
       ssd_(store_.tree().open(storage_tier::ssd, options_.ssd_eviction, above_ssd(options_))) {
   const std::size_t total = store_.integrity().total;
@@ -211,7 +211,7 @@ bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::si
 void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
   const auto key = job.block.name.key;
   ssd_.pin(ssd_.find(key));
-  io_.add(std::move(job));
+  io_.add(job);
   promotions_[key].push_back({ticket, position});
 }
 

@@ -31,7 +31,8 @@ for one in "${what[@]}"; do
       cmake -G Ninja -B build-tidy -S . -DMOONCAF_TESTS=OFF >/dev/null
       found=$(git ls-files 'runtime/*.cpp' 'storage/*.cpp' 'transport/*.cpp' 'actors/*.cpp' 'config/*.cpp' 'gpu/host/*.cpp' |
         xargs -P "$(nproc)" -n 4 clang-tidy-16 -p build-tidy --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null) || true
-      found=$(grep -E '(warning|error):' <<<"$found" | sort -u) || true  # a header's, once
+      # Once what a header is warned of; and clang does not know each of GCC's names for what a processor can.
+      found=$(grep -E '(warning|error):' <<<"$found" | grep -v 'invalid cpu feature string' | sort -u) || true
       if [[ -z $found ]]; then
         note tidy sources clean
       else

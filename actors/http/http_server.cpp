@@ -188,12 +188,10 @@ class http_server::impl {
   void accept() {
     acceptor_.async_accept(asio::make_strand(shared_->context),
                            [this](beast::error_code error, tcp::socket socket) {
-                             if (!error && shared_->draining) admit(std::move(socket));  // it came before
-                             if (!acceptor_.is_open() || shared_->draining) return;
-                             if (!error) {
-                               admit(std::move(socket));
-                               return accept();
-                             }
+                             const bool draining = shared_->draining;
+                             if (!error && (draining || acceptor_.is_open())) admit(std::move(socket));
+                             if (!acceptor_.is_open() || draining) return;  // what was admitted came before
+                             if (!error) return accept();
                              // Out of file descriptors, most likely: the connection stays queued, and trying
                              // again at once would spin.
                              complain(error);

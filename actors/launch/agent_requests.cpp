@@ -167,7 +167,9 @@ result<void> await_wish(const run_folder& folder, const host_wish& wish) {
 /// Ends the agent, with what it runs, and removes the folder unless its logs are to stay.
 result<void> end_all(const run_folder& folder, duration stop_within, bool keep) {
   const auto begin = clock_type::now();
-  for (bool told = false; const int pid = folder.agent(); told = true) {
+  for (bool told = false;; told = true) {
+    const int pid = folder.agent();
+    if (pid == 0) break;
     const bool late = clock_type::now() - begin > stop_within + 10s;
     if (!told || late) ::kill(pid, late ? SIGKILL : SIGTERM);
     pause();

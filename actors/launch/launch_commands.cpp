@@ -398,35 +398,50 @@ int restart_command(std::span<const std::string> args, const sim::console& io) {
   return stopped != 0 ? stopped : bring_up(*cluster, false, true, io);
 }
 
+/// The file's text after "PART=+N", "PART=-N" or "PART=N".
+result<std::string> changed(const std::string& text, const std::string& file, const std::string& change,
+                            const std::string& host) {
+  const auto equals = std::min(change.find('='), change.size());
+  const auto part = change.substr(0, equals);
+  auto number = change.substr(std::min(equals + 1, change.size()));
+  const char sign = !number.empty() && (number[0] == '+' || number[0] == '-') ? number[0] : '\0';
+  if (sign != '\0') number.erase(0, 1);
+  const auto count = config::parse_integer(number);
+  if (!count || *count > scale_most)
+    return fail(ec::invalid_argument, "'" + change + "' is not PART=+N, PART=-N or PART=N, N from 0 to " +
+                                          std::to_string(scale_most));
+  if (sign == '\0') return scaled_to(text, file, part, static_cast<std::uint32_t>(*count), host);
+  return scaled(text, file, part, static_cast<int>(*count) * (sign == '-' ? -1 : 1), host);
+}
+
 // The file is the wish: it is changed first, and put back if the cluster does not follow.
 int scale_command(std::span<const std::string> args, const sim::console& io) {
   std::string host;
   cli::command_line line;
-  line.usage = "mooncaf scale FILE PART=+N|PART=-N [--host NAME]";
+  line.usage = "mooncaf scale FILE PART=+N|PART=-N|PART=N [PART=…] [--host NAME]";
   line.summary =
       "Changes the count of prefill, decode, coupled or cache processes in FILE, and the running cluster "
-      "with it.\n"
-      "  mooncaf scale cluster.toml prefill=+2";
+      "with it: by N, or, without a sign, to N on all hosts together.\n"
+      "  mooncaf scale cluster.toml prefill=+2\n"
+      "  mooncaf scale cluster.toml prefill=3 decode=2    as a server's scale-command";
   line.arguments = {
       cli::text("host", "NAME",
                 "the host; by default the one that has the fewest, or the most when N are taken away", host)};
-  if (const auto end = begin(line, args, 2, io)) return *end;
-  const auto change = line.words.size() > 1 ? line.words[1] : "";
-  const auto equals = std::min(change.find('='), change.size());
-  const auto sign = equals + 1 < change.size() ? change[equals + 1] : '\0';
-  const auto count =
-      equals + 2 < change.size() ? config::parse_integer(change.substr(equals + 2)) : std::nullopt;
-  if ((sign != '+' && sign != '-') || !count || *count > 64)
-    return complain(io, {ec::invalid_argument, "'" + change + "' is not PART=+N or PART=-N, N from 0 to 64"},
-                    2);
+  if (const auto end = begin(line, args, 4, io)) return *end;
   const auto& file = line.words[0];
   if (const auto now = cluster_access::open(file); !now) return complain(io, now.error(), 2);
   std::ifstream in(file, std::ios::binary);
   const std::string before{std::istreambuf_iterator<char>(in), {}};
-  const auto after =
-      scaled(before, file, change.substr(0, equals), static_cast<int>(*count) * (sign == '-' ? -1 : 1), host);
-  if (!after) return complain(io, after.error(), 2);
-  if (const auto ok = rewrite(file, *after); !ok) return complain(io, ok.error(), 1);
+  auto after = before;
+  for (const auto& change : std::span{line.words}.subspan(1)) {
+    auto next = changed(after, file, change, host);
+    if (!next) return complain(io, next.error(), 2);
+    after = std::move(*next);
+  }
+  if (line.words.size() < 2)
+    return complain(io, {ec::invalid_argument, "nothing to change: PART=+N, PART=-N or PART=N is missing"},
+                    2);
+  if (const auto ok = rewrite(file, after); !ok) return complain(io, ok.error(), 1);
   const auto cluster = cluster_access::open(file);
   const int status = cluster ? bring_up(*cluster, false, false, io) : complain(io, cluster.error(), 2);
   if (status == 0) return 0;

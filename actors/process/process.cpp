@@ -18,6 +18,7 @@
 #include "actors/process/journal_file.hpp"
 #include "actors/process/model_extras.hpp"
 #include "actors/process/preflight.hpp"
+#include "actors/process/scale_hook.hpp"
 #include "actors/process/serve.hpp"
 #include "actors/process/terminate_guard.hpp"
 #include "config/device_name.hpp"
@@ -277,6 +278,13 @@ result<void> process::spawn_conductor() {
   setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.core.elastic = {s.elastic_roles, s.elastic_hold};
+  setup.core.scale = {s.scale_prefill, s.scale_decode, s.scale_nodes,
+                      s.target_load,   s.down_after,   s.scale_every};
+  if (!s.scale_command.empty()) {
+    setup.scale = [hook = std::make_shared<scale_hook>(s.scale_command)](const auto& counts) {
+      hook->tell(counts);
+    };
+  }
   const auto& c = opts().cluster;
   const auto conductors = static_cast<std::uint32_t>(std::max<std::size_t>(c.join.size(), 1));
   setup.lead = leadership_core{context_->id, conductor_place(c).value_or(0), conductors, c.leader_timeout};

@@ -59,7 +59,7 @@ class responses_answer final : public answer_writer {
       : head_(std::move(head)), echo_(json::parse(echo, nullptr, false)) {}
 
   std::string whole(const std::vector<choice_text>& choices, const usage_counts& usage) override {
-    for (auto piece : choices) take(piece);
+    for (const auto& piece : choices) take(piece);
     close();
     return text_of(response(status(), usage));
   }

@@ -25,9 +25,9 @@ struct hash128 {
   friend std::string to_string(const hash128& h) {
     static constexpr char digits[] = "0123456789abcdef";
     std::string text(32, '0');
-    for (int i = 0; i < 16; ++i) {
-      text[static_cast<std::size_t>(i)] = digits[(h.high >> (60 - 4 * i)) & 15];
-      text[static_cast<std::size_t>(16 + i)] = digits[(h.low >> (60 - 4 * i)) & 15];
+    for (std::size_t i = 0; i < 16; ++i) {
+      text[i] = digits[(h.high >> (60 - 4 * i)) & 15];
+      text[16 + i] = digits[(h.low >> (60 - 4 * i)) & 15];
     }
     return text;
   }

@@ -129,7 +129,7 @@ std::vector<std::pair<char_range, std::vector<std::uint32_t>>> pieces(const std:
     }
     std::ranges::sort(targets);
     targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-    out.push_back({{low, high}, std::move(targets)});
+    out.emplace_back(char_range{low, high}, std::move(targets));
   }
   return out;
 }

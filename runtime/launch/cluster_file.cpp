@@ -256,4 +256,21 @@ result<std::string> scaled(std::string_view text, std::string_view file, std::st
   return out;
 }
 
+result<std::string> scaled_to(std::string_view text, std::string_view file, std::string_view part_key,
+                              std::uint32_t count, std::string_view host) {
+  std::string out{text};
+  for (;;) {
+    const auto spec = read_cluster(out, file);
+    if (!spec) return fail(spec.error());
+    std::uint32_t there = 0;
+    for (const auto& h : spec->hosts)
+      if (host.empty() || h.name == host) there += h.count(part_key);
+    // Without a change it still says whether there is such a part and host.
+    const int more = there < count ? 1 : there > count ? -1 : 0;
+    auto next = scaled(out, file, part_key, more, host);
+    if (!next || more == 0) return next;
+    out = std::move(*next);
+  }
+}
+
 }  // namespace mooncaf::launch

@@ -73,4 +73,10 @@ result<cluster_spec> read_cluster(std::string_view text, std::string_view file);
 result<std::string> scaled(std::string_view text, std::string_view file, std::string_view part_key, int more,
                            std::string_view host);
 
+inline constexpr std::uint32_t scale_most = 64;  ///< by or to which `mooncaf scale` changes a count
+
+/// … with `count` processes of a part on all hosts together, or on `host`.
+result<std::string> scaled_to(std::string_view text, std::string_view file, std::string_view part_key,
+                              std::uint32_t count, std::string_view host);
+
 }  // namespace mooncaf::launch

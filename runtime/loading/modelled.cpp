@@ -48,7 +48,8 @@ void follow_profile(options& o, const sim::profile& p) {
   o.decode.max_batch = p.max_batch;
   o.cache.dram_bytes = memory_bytes(o, p);
   auto& s = o.scheduler;
-  for (auto* t : {&s.ttft_slo, &s.tbt_slo, &s.predicted_decode, &s.elastic_hold})
+  for (auto* t :
+       {&s.ttft_slo, &s.tbt_slo, &s.predicted_decode, &s.elastic_hold, &s.down_after, &s.scale_every})
     *t = shrink(*t, o.model.time_scale);
 }
 

@@ -17,6 +17,10 @@ storage_tier served_from(storage_tier tier) {
   return tier == storage_tier::ssd ? storage_tier::ssd : storage_tier::dram;
 }
 
+std::string loads_text(double prefill, double decode) {
+  return "prefill " + std::to_string(prefill) + ", decode " + std::to_string(decode);
+}
+
 member_status introduction_of(const member_card& node) {
   member_status out;
   out.id = node.id;
@@ -278,6 +282,7 @@ void cluster_core::tick(time_point now) {
   if (placing_) {
     copy_hot_blocks(now);
     questions_.tick(now);
+    wish_nodes(now);
   }
   journal_.flush();
 }
@@ -285,10 +290,17 @@ void cluster_core::tick(time_point now) {
 void cluster_core::assign_roles(time_point now) {
   for (const auto& change : scheduler_.assign_roles(now, placing_)) {
     const auto m = members_.find(change.node);
-    actions_.emplace_back(role_turned{
-        m == members_.end() ? to_string(change.node) : m->second.card.name,
-        std::string{to_string(change.step)} + " " + std::string{to_string(change.role)},
-        "prefill " + std::to_string(change.prefill_load) + ", decode " + std::to_string(change.decode_load)});
+    actions_.emplace_back(
+        log_turn{"role", m == members_.end() ? to_string(change.node) : m->second.card.name,
+                 std::string{to_string(change.step)} + " " + std::string{to_string(change.role)},
+                 loads_text(change.prefill_load, change.decode_load)});
+  }
+}
+
+void cluster_core::wish_nodes(time_point now) {
+  for (const auto& wish : scheduler_.wish_nodes(now)) {
+    wish_ = wish;
+    actions_.emplace_back(tell_wish{counts_of(wish), loads_text(wish.prefill_load, wish.decode_load)});
   }
 }
 
@@ -322,7 +334,9 @@ void cluster_core::turn(time_point now) {
     for (const auto id : scheduler_.cluster().charged_before(time_point::max()))
       scheduler_.cancelled(id, now);
   }
-  if (!lead_.alone()) actions_.emplace_back(lead_turned{lead_.term(), leads ? "leads" : lead_.why_not(now)});
+  if (!lead_.alone())
+    actions_.emplace_back(log_turn{
+        "leadership", "term " + std::to_string(lead_.term()), leads ? "leads" : lead_.why_not(now), {}});
 }
 
 lead_status cluster_core::lead_of(time_point now) const {
@@ -348,6 +362,9 @@ request_counts cluster_core::counters() const {
   out.fetches = counts.fetches;
   out.hot_copies = counts.hot_copies;
   out.role_changes = counts.role_changes;
+  out.wanted_prefill = wish_.prefill;
+  out.wanted_decode = wish_.decode;
+  out.wanted_nodes = wish_.nodes;
   out.charged_requests = scheduler_.charged_requests();
   return out;
 }

@@ -58,24 +58,25 @@ struct member_left {
 struct charge_expired {
   request_id charge;
 };
-/// Tell a member whom to obey, and `answered` what it says; log that this conductor places requests from now
-/// on, or does not any more, and why.
+/// Tell a member whom to obey, and `answered` what it says.
 struct claim_lead {
   node_id member;
   lead_claim claim;
 };
-struct lead_turned {
-  std::uint64_t term = 0;
-  std::string stands;  ///< how
+/// Log what this conductor has decided by itself, of which nobody hears: whether it leads, who plays which role.
+struct log_turn {
+  std::string event;
+  std::string about;   ///< a member, a term
+  std::string stands;  ///< "leaves prefill"
+  std::string why;
 };
-/// Log a `role_change`, of which the workers concerned hear nothing.
-struct role_turned {
-  std::string member;
-  std::string step;   ///< "leaves prefill"
-  std::string loads;  ///< by which it was decided
+/// Tell whoever starts and stops nodes how many there should be, and log it.
+struct tell_wish {
+  std::string wanted;  ///< `counts_of`
+  std::string loads;   ///< by which it was decided
 };
 using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired,
-                                      claim_lead, lead_turned, role_turned>;
+                                      claim_lead, log_turn, tell_wish>;
 
 /// @thread  Owned by the conductor; not synchronised.
 class cluster_core {
@@ -145,6 +146,7 @@ class cluster_core {
   void offer(const block_event_batch& batch);
   void copy_hot_blocks(time_point now);
   void assign_roles(time_point now);
+  void wish_nodes(time_point now);
   /// Something may have made room.
   void advance(time_point now);
   /// This conductor may have become the leader, or be it no more.
@@ -162,6 +164,7 @@ class cluster_core {
   std::uint64_t placed_term_ = 0;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave
   cluster_board board_;
+  scale_wish wish_;         ///< that was told last
   request_counts totals_;   ///< ends that gateways reported; the scheduler and the queue count the others
   std::uint64_t gaps_ = 0;  ///< in the announcements of shards: resyncs that were needed
   std::vector<conductor_action> actions_;

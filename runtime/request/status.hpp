@@ -149,6 +149,8 @@ struct request_counts {
   std::uint64_t output_tokens = 0;
   std::uint64_t role_changes = 0;      ///< nodes that took up another role
   std::uint64_t charged_requests = 0;  ///< now
+  /// Nodes that there should be now (`elastic_nodes`); 0: their number is not scaled.
+  std::uint64_t wanted_prefill = 0, wanted_decode = 0, wanted_nodes = 0;
 };
 
 /// The index of blocks and their holders.

@@ -48,7 +48,10 @@ constexpr auto shown_of(std::type_identity<request_counts>) {
                     shown{"cached_tokens", &s::cached_tokens},
                     shown{"output_tokens", &s::output_tokens},
                     shown{"role_changes", &s::role_changes},
-                    shown{"charged_requests", &s::charged_requests}};
+                    shown{"charged_requests", &s::charged_requests},
+                    shown{"wanted_prefill", &s::wanted_prefill},
+                    shown{"wanted_decode", &s::wanted_decode},
+                    shown{"wanted_nodes", &s::wanted_nodes}};
 }
 
 constexpr auto shown_of(std::type_identity<queue_status>) {

@@ -38,6 +38,7 @@ conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefil
       judge_(options),
       roles_({options.elastic.on && !options.coupled, options.elastic.hold}, options.ttft_slo,
              options.tbt_slo),
+      nodes_(options.scale, options.ttft_slo, options.tbt_slo, options.coupled),
       selector_(std::move(selector)) {
   options_.block_tokens = std::max(options_.block_tokens, 1u);
 }
@@ -82,6 +83,7 @@ std::vector<request_id> conductor_core::remove_node(node_id node) {
 std::vector<request_id> conductor_core::remove_instance(worker_id worker) {
   auto lost = cluster_.remove_instance(worker);
   roles_.removed(worker, cluster_);
+  nodes_.removed(worker);
   counts_.lost += lost.size();
   return lost;
 }
@@ -96,6 +98,7 @@ result<void> conductor_core::set_state(worker_id worker, instance_state state) {
 void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
   cluster_.report(worker, load, now);
   roles_.reported(worker, load, now);
+  nodes_.reported(worker, load, now);
 }
 
 std::vector<role_change> conductor_core::assign_roles(time_point now, bool leads) {
@@ -104,6 +107,12 @@ std::vector<role_change> conductor_core::assign_roles(time_point now, bool leads
   auto changes = roles_.take_changes();
   for (const auto& c : changes) counts_.role_changes += c.step == role_step::plays;
   return changes;
+}
+
+std::vector<scale_wish> conductor_core::wish_nodes(time_point now) {
+  now_ = std::max(now_, now);
+  const auto wish = nodes_.decide(cluster_, now);
+  return wish ? std::vector{*wish} : std::vector<scale_wish>{};
 }
 
 void conductor_core::heartbeat(node_id node, time_point now) { cluster_.touch(node, now); }

@@ -88,6 +88,8 @@ class conductor_core {
   /// Has nodes with workers of both roles change theirs (`elastic_roles::decide`); nothing unless the options say
   /// so. @returns the changes since the last call, those included that a node's coming or going brought.
   virtual std::vector<role_change> assign_roles(time_point now, bool leads);
+  /// Whether there should be more or fewer nodes (`elastic_nodes::decide`): one wish, or none.
+  virtual std::vector<scale_wish> wish_nodes(time_point now);
   /// A sign of life of a node.
   virtual void heartbeat(node_id node, time_point now);
   /// To be called several times per `heartbeat_limit`: drops silent nodes and forgotten requests, cleans the
@@ -201,6 +203,7 @@ class conductor_core {
   transfer_board transfers_;
   admission_judge judge_;
   elastic_roles roles_;
+  elastic_nodes nodes_;
   std::unique_ptr<prefill_selector> selector_;
   broken_links broken_;
   hot_blocks hot_{{}};

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "runtime/sched/admission_policy.hpp"
+#include "runtime/sched/elastic_nodes.hpp"
 #include "runtime/sched/elastic_roles.hpp"
 #include "runtime/sched/placement_policy.hpp"
 #include "runtime/sched/scheduler_defaults.hpp"
@@ -30,6 +31,7 @@ struct conductor_options {
   double hot_copy_share = defaults::scheduler::hot_copy_share;  ///< of a node's memory that copies of hot
                                                                 ///< blocks may take; 0: none are made
   elastic_role_options elastic{};                               ///< coupled nodes play both roles always
+  elastic_node_options scale{};                                 ///< nobody is asked for nodes
   transfer_model transfer{};                                    ///< between nodes, to begin with
   duration heartbeat_limit = std::chrono::seconds(15);          ///< a node silent for longer is lost
   duration charge_limit = std::chrono::hours(1);  ///< a request without a reported end is released after this

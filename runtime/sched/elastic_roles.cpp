@@ -16,7 +16,7 @@ constexpr worker_role both_roles[] = {worker_role::prefill, worker_role::decode}
 }  // namespace
 
 elastic_roles::elastic_roles(const elastic_role_options& options, duration ttft_slo, duration tbt_slo)
-    : options_(options), ttft_slo_(ttft_slo), tbt_slo_(tbt_slo), rule_({.hold = options.hold}) {}
+    : options_(options), rule_({.hold = options.hold}), watch_(ttft_slo, tbt_slo) {}
 
 // ---- members ----
 
@@ -44,12 +44,12 @@ void elastic_roles::left(node_id node, cluster_state& cluster) {
   const auto gone = nodes_.extract(node);
   if (!gone) return;
   for (const auto* s : {&gone.mapped().prefill, &gone.mapped().decode})
-    for (const auto w : s->workers) work_.erase(w);
+    for (const auto w : s->workers) watch_.removed(w);
   even_out(cluster, now_);
 }
 
 void elastic_roles::removed(worker_id worker, cluster_state& cluster) {
-  work_.erase(worker);
+  watch_.removed(worker);
   for (auto& [id, n] : nodes_) {
     for (const auto role : both_roles) {
       if (std::erase(n.of(role).workers, worker) == 0 || !n.of(role).workers.empty()) continue;
@@ -62,11 +62,7 @@ void elastic_roles::removed(worker_id worker, cluster_state& cluster) {
 }
 
 void elastic_roles::reported(worker_id worker, const instance_load& load, time_point now) {
-  if (!options_.on) return;
-  auto& w = work_[worker];
-  if (load.busy > w.load.busy) w.worked = now;
-  w.load = load;
-  w.at = now;
+  if (options_.on) watch_.reported(worker, load, now);
 }
 
 std::uint32_t elastic_roles::players(worker_role role, node_id but) const {
@@ -94,7 +90,7 @@ void elastic_roles::set(node_id node, worker_role role, role_step next, cluster_
   for (const auto w : s.workers) (void)cluster.set_state(w, state);
   if (std::exchange(s.now, next) == next) return;
   s.since = now;
-  changes_.push_back({node, role, next, prefill_.load, decode_.load});
+  changes_.push_back({node, role, next, watch_.seen().prefill.load, watch_.seen().decode.load});
 }
 
 // ---- a role that nobody plays, and one too many ----
@@ -130,9 +126,8 @@ void elastic_roles::stand_in(worker_role role, cluster_state& cluster, time_poin
 
 bool elastic_roles::is_done(const side& s, const cluster_state& cluster) const {
   return charged(s, cluster) == 0 && std::ranges::all_of(s.workers, [&](worker_id w) {
-           const auto told = work_.find(w);
-           return told != work_.end() && told->second.at > s.since && told->second.load.running == 0 &&
-                  told->second.load.waiting == 0;
+           const auto* told = watch_.of(w);
+           return told && told->at > s.since && told->load.running == 0 && told->load.waiting == 0;
          });
 }
 
@@ -152,7 +147,7 @@ void elastic_roles::follow(cluster_state& cluster, time_point now) {
   const auto worked = [&](const side& s) {
     time_point last{};
     for (const auto w : s.workers)
-      if (const auto told = work_.find(w); told != work_.end()) last = std::max(last, told->second.worked);
+      if (const auto* told = watch_.of(w)) last = std::max(last, told->worked);
     return last;
   };
   for (auto& [id, n] : nodes_) {
@@ -186,60 +181,19 @@ void elastic_roles::decide(cluster_state& cluster, time_point now, bool leads) {
   if (!leads) return follow(cluster, now);
   end_changes(cluster, now);
   even_out(cluster, now);
-  const auto apart = looked_ ? now - *looked_ : options_.hold;
-  if (apart < options_.hold / 2) return;
-  looked_ = now;
-  std::erase_if(work_, [&](const auto& w) { return !cluster.view(w.first, now); });
-  prefill_ = prefill_load(cluster, now);
-  decode_ = decode_load(cluster);
-  prefill_calm_.settle(prefill_, apart, 2 * options_.hold);
-  decode_calm_.settle(decode_, apart, 2 * options_.hold);
+  if (watch_.since_look(now).value_or(options_.hold) < options_.hold / 2) return;
+  const auto& loads = watch_.look(cluster, now, 2 * options_.hold);
   // One at a time: the loads of a change under way are not yet what they will be.
   const bool changing = std::ranges::any_of(nodes_, [](const auto& entry) {
     const auto& n = entry.second;
     return n.prefill.now == role_step::leaves || n.decode.now == role_step::leaves;
   });
   if (changing) return;
-  const auto gives = rule_.decide(prefill_, decode_, now);
+  const auto gives = rule_.decide(loads.prefill, loads.decode, now);
   if (!gives) return;
   if (const auto node = giver(*gives, cluster)) set(*node, *gives, role_step::leaves, cluster, now);
 }
 
 std::vector<role_change> elastic_roles::take_changes() { return std::exchange(changes_, {}); }
-
-// ---- loads ----
-
-pool_load elastic_roles::prefill_load(const cluster_state& cluster, time_point now) {
-  pool_load out;
-  for (auto& [id, w] : work_) {
-    const auto v = cluster.view(id, now);
-    if (v->role != worker_role::prefill) continue;
-    const auto busy = w.load.busy - std::exchange(w.looked_busy, w.load.busy);
-    const auto window = w.at - std::exchange(w.looked, w.at);
-    if (v->state != instance_state::live) continue;
-    ++out.running;
-    if (window > duration{}) out.load += std::clamp(to_seconds(busy) / to_seconds(window), 0.0, 1.0);
-    out.load += to_seconds(v->queue) / to_seconds(ttft_slo_);
-  }
-  out.load /= std::max(out.running, 1u);
-  return out;
-}
-
-pool_load elastic_roles::decode_load(const cluster_state& cluster) const {
-  pool_load out;
-  const auto& pool = cluster.decode();
-  const double empty = to_seconds(pool.mean_step(0, 0));
-  for (const auto slot : pool.live()) {
-    const auto& desc = pool.desc(slot);
-    const auto& at = pool.latest(slot);
-    ++out.running;
-    out.load += fullness({static_cast<double>(at.running), static_cast<double>(at.waiting),
-                          static_cast<double>(at.context_tokens), static_cast<double>(desc.capacity),
-                          static_cast<double>(desc.capacity_tokens), to_seconds(pool.step(slot, 0, false)),
-                          empty, to_seconds(tbt_slo_)});
-  }
-  out.load /= std::max(out.running, 1u);
-  return out;
-}
 
 }  // namespace mooncaf

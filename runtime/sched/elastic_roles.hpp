@@ -16,7 +16,7 @@
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/sched/cluster_state.hpp"
-#include "runtime/sched/pool_load.hpp"
+#include "runtime/sched/pool_watch.hpp"
 #include "runtime/sched/role_switch.hpp"
 
 namespace mooncaf {
@@ -83,14 +83,6 @@ class elastic_roles {
       return prefill.now == role_step::plays && decode.now == role_step::plays;
     }
   };
-  struct reported_work {
-    instance_load load;
-    time_point at{};      ///< of the latest report
-    time_point worked{};  ///< … of the latest in which it had computed
-    duration looked_busy{};
-    time_point looked{};
-  };
-
   void set(node_id node, worker_role role, role_step next, cluster_state& cluster, time_point now = {});
   /// Nodes that play a role, also ones that cannot do otherwise.
   std::uint32_t players(worker_role role, node_id but = {}) const;
@@ -103,17 +95,11 @@ class elastic_roles {
   void follow(cluster_state& cluster, time_point now);
   /// The node that gives the role up at the least cost; nothing: none can.
   std::optional<node_id> giver(worker_role role, const cluster_state& cluster) const;
-  pool_load prefill_load(const cluster_state& cluster, time_point now);
-  pool_load decode_load(const cluster_state& cluster) const;
 
   elastic_role_options options_;
-  duration ttft_slo_, tbt_slo_;
   role_switch rule_;
-  calm_load prefill_calm_, decode_calm_;
-  pool_load prefill_, decode_;  ///< as judged last
-  std::optional<time_point> looked_;
+  pool_watch watch_;
   std::map<node_id, elastic_node> nodes_;
-  std::map<worker_id, reported_work> work_;
   std::vector<role_change> changes_;
   time_point now_{};
 };

@@ -27,5 +27,11 @@ inline constexpr double hot_copy_share = 0.1;
 // Of 2, 5, 10, 20 and 30 s the shorter the better where load turns within minutes, as a change moves nothing
 // (tests/bench/elastic_live.py); a step, and the reports of it, must be shorter.
 inline constexpr auto elastic_hold = 5s;
+// Scaling: room for a burst while a machine starts; fewer only after as long as Kubernetes waits; and machines that
+// take minutes to come should not come for one.
+inline constexpr double target_load = 0.7;
+inline constexpr auto down_after = 5min;
+inline constexpr auto scale_every = 15s;
+inline constexpr int calm_looks = 4;  // over which loads are means
 
 }  // namespace mooncaf::defaults::scheduler

@@ -5,24 +5,21 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/instance_range.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/sched/scheduler_defaults.hpp"
 #include "runtime/sim/disturbance.hpp"
 
 namespace mooncaf::sim {
 
-/// Instances of a role.
-struct instance_range {
-  std::uint32_t least = 0, most = 0;  ///< most 0: as many as there are, always
-};
-
-/// Changes of a cluster while it serves. Of these the live server switches roles (`elastic_roles`).
+/// Changes of a cluster while it serves. The live server's are `elastic_roles` and `elastic_nodes`.
 struct elastic_options {
   instance_range prefill, decode;  ///< autoscaling (`autoscaler`)
   instance_range nodes;            ///< … of coupled ones
   double start_s = 120;            ///< from asking for a machine until it serves: boot, load, join
-  double target = 0.7;             ///< load of an instance that is aimed at
-  double down_after_s = 300;       ///< fewer only if no more were needed for so long
+  double target = defaults::scheduler::target_load;  ///< load of an instance that is aimed at
+  /// Fewer only if no more were needed for so long.
+  double down_after_s = to_seconds(defaults::scheduler::down_after);
 
   /// `role_switch`. Where both roles scale, too, a machine that one would let go is given to the other.
   bool switch_roles = false;
@@ -32,11 +29,11 @@ struct elastic_options {
   double hold_s = to_seconds(defaults::scheduler::elastic_hold);
 
   /// At which all of this is decided; at least twice in `hold_s` where nothing scales.
-  double every_s = 15;
+  double every_s = to_seconds(defaults::scheduler::scale_every);
 
-  bool scales() const noexcept { return prefill.most > 0 || decode.most > 0 || nodes.most > 0; }
-  /// The span over which loads are means: machines that take minutes to come should not come for a burst.
-  double calm_s() const noexcept { return scales() ? 60 : 2 * hold_s; }
+  bool scales() const noexcept { return prefill.scales() || decode.scales() || nodes.scales(); }
+  /// The span over which loads are means.
+  double calm_s() const noexcept { return scales() ? defaults::scheduler::calm_looks * every_s : 2 * hold_s; }
   double look_s() const noexcept { return any() && !scales() ? std::min(every_s, hold_s / 2) : every_s; }
   bool any() const noexcept { return scales() || switch_roles; }
 };

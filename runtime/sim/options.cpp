@@ -15,9 +15,9 @@ result<void> check_elastic(const simulation_options& o) {
   if (!e.any()) return {};
   const bool coupled = o.coupled != coupled_mode::off;
   if (coupled && e.switch_roles) return bad("coupled nodes have no roles to switch");
-  if (coupled && (e.prefill.most > 0 || e.decode.most > 0))
+  if (coupled && (e.prefill.scales() || e.decode.scales()))
     return bad("coupled nodes are scaled together, not by role");
-  if (!coupled && e.nodes.most > 0)
+  if (!coupled && e.nodes.scales())
     return bad("only coupled nodes are scaled together; prefill and decode are by role");
   if (e.switch_roles && (o.decode_hardware || o.pipeline > 1))
     return bad("to switch roles, prefill and decode must be single machines of one kind");
@@ -27,7 +27,7 @@ result<void> check_elastic(const simulation_options& o) {
   for (const auto& [range, now, name] : {std::tuple{e.prefill, o.prefill, "prefill"},
                                          {e.decode, o.decode, "decode"},
                                          {e.nodes, o.prefill + o.decode, "coupled nodes"}}) {
-    if (range.most > 0 && (range.least > now || range.most < now)) {
+    if (range.scales() && (range.least > now || range.most < now)) {
       return bad("the cluster begins with " + std::to_string(now) + " " + name + ", which is not within " +
                  std::to_string(range.least) + " to " + std::to_string(range.most));
     }

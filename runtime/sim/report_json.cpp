@@ -49,9 +49,9 @@ std::string json_of(const elastic_options& e) {
     return std::to_string(r.least) + "-" + std::to_string(r.most);
   };
   json_object j;
-  if (e.prefill.most > 0) j.text("scale_prefill", range(e.prefill));
-  if (e.decode.most > 0) j.text("scale_decode", range(e.decode));
-  if (e.nodes.most > 0) j.text("scale_nodes", range(e.nodes));
+  if (e.prefill.scales()) j.text("scale_prefill", range(e.prefill));
+  if (e.decode.scales()) j.text("scale_decode", range(e.decode));
+  if (e.nodes.scales()) j.text("scale_nodes", range(e.nodes));
   j.number("start_s", e.start_s).number("target", e.target).number("down_after_s", e.down_after_s);
   return j.flag("switch_roles", e.switch_roles)
       .number("switch_s", e.switch_s)

@@ -25,7 +25,7 @@ constexpr worker_role other(worker_role role) noexcept {
 scaling::scaling(world& w, cluster& c)
     : w_(w),
       c_(c),
-      prefill_scaler_(scaler_of(w.options.elastic, w.layout.coupled() && w.options.elastic.nodes.most > 0
+      prefill_scaler_(scaler_of(w.options.elastic, w.layout.coupled() && w.options.elastic.nodes.scales()
                                                        ? w.options.elastic.nodes
                                                        : w.options.elastic.prefill)),
       decode_scaler_(scaler_of(w.options.elastic, w.options.elastic.decode)),
@@ -92,11 +92,11 @@ void scaling::decide() {
   decode_calm_.settle(decode, apart, calm_span);
   looked_ = w_.time.now();
   if (w_.layout.coupled()) {
-    if (e.nodes.most > 0) scale(wish_of(worker_role::node, prefill_scaler_, prefill));
+    if (e.nodes.scales()) scale(wish_of(worker_role::node, prefill_scaler_, prefill));
   } else {
     pool_wish more{worker_role::prefill}, most{worker_role::decode};
-    if (e.prefill.most > 0) more = wish_of(worker_role::prefill, prefill_scaler_, prefill);
-    if (e.decode.most > 0) most = wish_of(worker_role::decode, decode_scaler_, decode);
+    if (e.prefill.scales()) more = wish_of(worker_role::prefill, prefill_scaler_, prefill);
+    if (e.decode.scales()) most = wish_of(worker_role::decode, decode_scaler_, decode);
     if (e.switch_roles) hand_over(more, most);
     const bool content = more.there == more.wanted && most.there == most.wanted;
     scale(more);
@@ -113,8 +113,8 @@ std::uint32_t scaling::coming_to(worker_role role) const {
 }
 
 scaling::pool_wish scaling::wish_of(worker_role role, autoscaler& scaler, const pool_load& load) {
-  const auto coming = coming_to(role);
-  return {role, load.running + coming, scaler.wanted(load.load, load.running, coming, w_.time.clock())};
+  const auto there = load.running + coming_to(role);
+  return {role, there, scaler.wanted(load, there, w_.time.clock())};
 }
 
 /// A machine that one role would let go changes to the one that asks for more, which it reaches sooner than a

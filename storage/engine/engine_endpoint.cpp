@@ -211,7 +211,7 @@ bool engine_endpoint::take(connection& v) {
   if (v.in.size() < 4 + size) return true;
   const auto q = engine_wire::parse(std::span{v.in}.subspan(4, size));
   if (!q) return false;
-  v.in.erase(v.in.begin(), v.in.begin() + static_cast<std::ptrdiff_t>(4 + size));
+  v.in.erase(v.in.begin(), v.in.begin() + 4 + static_cast<std::ptrdiff_t>(size));
   std::vector<std::byte> answer;
   if (q->what == engine_wire::op::describe) answer = hooks_.describe();
   else hooks_.notify(q->name, q->text);

@@ -107,7 +107,7 @@ def roles_follow_the_load_and_no_answer_changes():
         print(f"     {changes} changes of roles, {whole} answers as before beside the load")
         assert nodes.roles().keys() == {f"worker-{n}" for n in range(4)}
         log = cluster.processes["conductor-0"].output()
-        assert "role member=worker-" in log and "leaves prefill" in log and "leaves decode" in log, log
+        assert "role of=worker-" in log and "leaves prefill" in log and "leaves decode" in log, log
         cluster.wait_idle()
         cluster.processes["conductor-0"].stop()
         done = subprocess.run([BINARY, "replay", os.path.join(cluster.folder.name, "journal-0")], capture_output=True, text=True,

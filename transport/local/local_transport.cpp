@@ -38,6 +38,7 @@ result<std::vector<std::byte>> local_transport::register_region(region_id) {
 result<void> local_transport::unregister_region(region_id) { return {}; }
 
 void local_transport::submit(transfer what, completion_handler on_done) {
+  const auto id = what.id;
   {
     std::lock_guard lock{mutex_};
     if (!stopping_) {
@@ -48,9 +49,7 @@ void local_transport::submit(transfer what, completion_handler on_done) {
   }
   wake_.notify_one();
   if (on_done)
-    on_done({.id = what.id,
-             .outcome = fail(ec::cancelled, "the data plane stops"),
-             .path = transfer_path::local});
+    on_done({.id = id, .outcome = fail(ec::cancelled, "the data plane stops"), .path = transfer_path::local});
 }
 
 void local_transport::cancel(transfer_id id) {

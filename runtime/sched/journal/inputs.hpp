@@ -181,12 +181,18 @@ struct assign_roles {
   auto call(conductor_core& core) { return core.conductor_core::assign_roles(now, leads); }
 };
 
+struct wish_nodes {
+  static constexpr const char* name = "wish_nodes";
+  time_point now;
+  auto call(conductor_core& core) { return core.conductor_core::wish_nodes(now); }
+};
+
 /// In the journal each is known by its place here.
 using inputs =
     std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat, expire,
                unreachable, blocks_held, blocks_gone, forget_blocks, submit, prefill_started, first_token,
                finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured, advance,
-               withdraw, refused_at_decode, assign_roles>;
+               withdraw, refused_at_decode, assign_roles, wish_nodes>;
 
 template <class In>
 constexpr std::size_t place_of() {

@@ -40,6 +40,7 @@ class recorded_core final : public conductor_core {
   std::vector<role_change> assign_roles(time_point now, bool leads) override {
     return run(journal::assign_roles{now, leads});
   }
+  std::vector<scale_wish> wish_nodes(time_point now) override { return run(journal::wish_nodes{now}); }
   void heartbeat(node_id node, time_point now) override { run(journal::heartbeat{node, now}); }
   expiry expire(time_point now) override { return run(journal::expire{now}); }
   void unreachable(node_id node, std::span<const node_id> peers) override {

@@ -39,6 +39,12 @@ std::string describe(const std::vector<role_change>& changes) {
          std::to_string(changes.back().decode_load) + ")";
 }
 
+std::string describe(const std::vector<scale_wish>& wishes) {
+  if (wishes.empty()) return "no other number of nodes";
+  return counts_of(wishes.front()) + " (prefill " + std::to_string(wishes.front().prefill_load) +
+         " full, decode " + std::to_string(wishes.front().decode_load) + ")";
+}
+
 std::string describe(bool b) { return b ? "yes" : "no"; }
 
 std::string describe(const std::vector<decision>& decided) {

@@ -115,14 +115,9 @@ std::string disturb_help() {
 argument range(std::string name, std::string meaning, instance_range& at) {
   return {std::move(name), "MIN-MAX", std::move(meaning),
           [&at](std::string_view v) -> std::optional<std::string> {
-            constexpr std::uint64_t most = 8191;
-            const auto dash = v.find('-');
-            const auto least = config::parse_integer(v.substr(0, dash));
-            const auto greatest =
-                dash == std::string_view::npos ? std::nullopt : config::parse_integer(v.substr(dash + 1));
-            if (!least || !greatest || *least < 1 || *least > *greatest || *greatest > most)
-              return "two numbers with a dash between them expected, 1 to 8191, the less first";
-            at = {static_cast<std::uint32_t>(*least), static_cast<std::uint32_t>(*greatest)};
+            const auto range = config::parse_range(v);
+            if (!range) return "two numbers with a dash between them expected, 1 to 8191, the less first";
+            at = *range;
             return std::nullopt;
           }};
 }

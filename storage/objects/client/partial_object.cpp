@@ -12,8 +12,6 @@
 
 namespace mooncaf {
 
-using store_wire::op;
-
 void partial_object::note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces) {
   if (in_order_ && at != hashed_) {
     in_order_ = false;

@@ -112,7 +112,8 @@ void segment_ledger::reserve(segment_record&& told) {
     at = lines_.erase(at);
   }
   tenant_part part{told.tenant, told.ticket, told.offset, told.size, false, false, std::nullopt, nullptr};
-  lines_[told.offset] = {std::move(told), std::move(part), {}, time_point::max()};
+  auto& at_offset = lines_[told.offset];
+  at_offset = {std::move(told), std::move(part), {}, time_point::max()};
 }
 
 segment_ledger::line* segment_ledger::find(const span_key& what) {

@@ -131,6 +131,25 @@ TEST_CASE("scaling changes one line of the file and keeps the comments") {
   CHECK_FALSE(scaled(three_hosts, "c.toml", "decode", 1, "delta").has_value());
 }
 
+TEST_CASE("a count without a sign is that of all hosts together") {
+  const auto total = [](const std::string& text, std::string_view part) {
+    std::uint32_t sum = 0;
+    const auto spec = read_cluster(text, "c.toml");
+    REQUIRE(spec.has_value());
+    for (const auto& h : spec->hosts) sum += h.count(part);
+    return sum;
+  };
+  const auto there = total(std::string{three_hosts}, "prefill");
+  for (const std::uint32_t count : {there, 7u, 1u}) {
+    const auto after = scaled_to(three_hosts, "c.toml", "prefill", count, "");
+    REQUIRE(after.has_value());
+    CHECK(total(*after, "prefill") == count);
+  }
+  CHECK(*scaled_to(three_hosts, "c.toml", "prefill", there, "") == three_hosts);
+  CHECK_FALSE(scaled_to(three_hosts, "c.toml", "conductor", 1, "").has_value());
+  CHECK_FALSE(scaled_to(three_hosts, "c.toml", "prefill", 65 * 3, "").has_value());
+}
+
 TEST_CASE("keys and certificates go to the host as files, and the configuration names the copies") {
   const auto plan = plan_of(three_hosts +
                             "[gateway]\ntls_certificate_file = \"tls/cert.pem\"\ntls_key_file = "

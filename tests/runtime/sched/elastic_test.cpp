@@ -14,23 +14,23 @@ time_point at(duration d) { return time_point{d}; }
 
 TEST_CASE("the autoscaler asks for as many as bring the load to its target, at once") {
   autoscaler a{{1, 20, 0.5, 0.1, 5min}};
-  CHECK(a.wanted(0.5, 4, 0, at(0s)) == 4);
-  CHECK(a.wanted(1.0, 4, 0, at(15s)) == 8);
-  CHECK(a.wanted(1.0, 4, 4, at(30s)) == 8);     // they are coming
-  CHECK(a.wanted(9.0, 4, 4, at(45s)) == 20);    // no more than there may be
-  CHECK(a.wanted(0.53, 8, 0, at(20min)) == 8);  // within the tolerance
+  CHECK(a.wanted({0.5, 4}, 4, at(0s)) == 4);
+  CHECK(a.wanted({1.0, 4}, 4, at(15s)) == 8);
+  CHECK(a.wanted({1.0, 4}, 8, at(30s)) == 8);     // they are coming
+  CHECK(a.wanted({9.0, 4}, 8, at(45s)) == 20);    // no more than there may be
+  CHECK(a.wanted({0.53, 8}, 8, at(20min)) == 8);  // within the tolerance
 }
 
 TEST_CASE("the autoscaler lets go only of what nobody needed for a while") {
   autoscaler a{{2, 20, 0.5, 0.1, 5min}};
-  CHECK(a.wanted(0.5, 10, 0, at(0s)) == 10);
-  CHECK(a.wanted(0.1, 10, 0, at(1min)) == 10);
-  CHECK(a.wanted(0.3, 10, 0, at(2min)) == 10);
-  CHECK(a.wanted(0.1, 10, 0, at(4min)) == 10);
-  CHECK(a.wanted(0.1, 10, 0, at(6min)) == 6);  // six were needed two minutes in
-  CHECK(a.wanted(0.1, 6, 0, at(8min)) == 2);
-  CHECK(a.wanted(0, 2, 0, at(30min)) == 2);
-  CHECK(a.wanted(0, 0, 0, at(31min)) == 2);  // all of them died
+  CHECK(a.wanted({0.5, 10}, 10, at(0s)) == 10);
+  CHECK(a.wanted({0.1, 10}, 10, at(1min)) == 10);
+  CHECK(a.wanted({0.3, 10}, 10, at(2min)) == 10);
+  CHECK(a.wanted({0.1, 10}, 10, at(4min)) == 10);
+  CHECK(a.wanted({0.1, 10}, 10, at(6min)) == 6);  // six were needed two minutes in
+  CHECK(a.wanted({0.1, 6}, 6, at(8min)) == 2);
+  CHECK(a.wanted({0, 2}, 2, at(30min)) == 2);
+  CHECK(a.wanted({0, 0}, 0, at(31min)) == 2);  // all of them died
 }
 
 TEST_CASE(

@@ -57,7 +57,7 @@ class random_life {
   void steps(int count) {
     while (count-- > 0) step();
   }
-  std::uint64_t scheduled = 0, copies = 0, changes = 0;
+  std::uint64_t scheduled = 0, copies = 0, changes = 0, wishes = 0;
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -91,6 +91,7 @@ class random_life {
         if (below(4) == 0) static_cast<void>(core_.expire(now_));
         copies += core_.copy_hot_blocks(now_).size();
         changes += core_.assign_roles(now_, below(8) != 0).size();
+        wishes += core_.wish_nodes(now_).size();
         if (below(9) == 0)
           static_cast<void>(core_.remove_instance(worker_id{some_node().value * 10 + below(3)}));
         return;
@@ -161,12 +162,13 @@ conductor_options options_of(std::uint64_t seed) {
   o.ttft_slo = 3s;
   o.seed = seed;
   o.elastic = {seed % 3 == 0, 5s};
+  o.scale = {.prefill = {1, 4}, .decode = {1, 4}, .down_after = 2s, .every = 500ms};
   return o;
 }
 
-/// @param made  gets how many hot chains were copied and how many roles changed.
+/// @param made  gets how many hot chains were copied, how many roles changed, how often nodes were asked for.
 struct made_of_all {
-  std::uint64_t copies = 0, changes = 0;
+  std::uint64_t copies = 0, changes = 0, wishes = 0;
 };
 std::string random_journal(std::uint64_t seed, int steps, made_of_all* made = nullptr) {
   std::string file;
@@ -178,7 +180,7 @@ std::string random_journal(std::uint64_t seed, int steps, made_of_all* made = nu
       life.steps(steps / 4);
       w.to.flush();
     }
-    if (made) *made = {made->copies + life.copies, made->changes + life.changes};
+    if (made) *made = {made->copies + life.copies, made->changes + life.changes, made->wishes + life.wishes};
   }
   return file;
 }
@@ -213,6 +215,7 @@ TEST_CASE("a journal of random calls, replayed, gives every decision again, bit 
   }
   CHECK(made.copies > 56);
   CHECK(made.changes > 56);
+  CHECK(made.wishes > 20);
 }
 
 TEST_CASE(
@@ -704,5 +707,6 @@ TEST_CASE("every record has the bytes that journals of this version have") {
   record(journal::disk_measured{node_id{1}, 2.5e9});
   record_with(journal::assign_roles{start + 12s, true},
               std::vector{role_change{node_id{1}, worker_role::decode, role_step::leaves, 0.75, 0.25}});
+  record_with(journal::wish_nodes{start + 13s}, std::vector{scale_wish{3, 2, 0, 0.875, 0.125}});
   testing::check_golden("status/journal.txt", text);
 }
