@@ -269,6 +269,8 @@ result<void> check_scaling(const scheduler_options& s, serving_mode mode) {
     return fail(ec::invalid_argument,
                 "scale-nodes: nodes that do both are there with mode coupled or elastic-roles alone; give "
                 "--scale-prefill and --scale-decode");
+  if (!s.scale_command.empty() && s.scale_command.find_first_not_of(" \t") == std::string::npos)
+    return fail(ec::invalid_argument, "scale-command: there are blanks alone; give a program");
   if (!s.scale_command.empty() && !apart && !s.scale_nodes.scales())
     return fail(
         ec::invalid_argument,

@@ -55,6 +55,7 @@ struct copy_blocks {
 struct member_left {
   node_id node;
 };
+/// Log it: the last resort, as charges go with their gateway's membership.
 struct charge_expired {
   request_id charge;
 };

@@ -275,6 +275,7 @@ TEST_CASE("serving needs a model, a conductor, and a secret once others can conn
   CHECK(refusal({"--role=conductor", "--scale-decode=1-4", "--elastic-roles"}) ==
         "scale-prefill and scale-decode");
   CHECK(refusal({"--role=conductor", "--scale-command=x"}) == "scale-command");
+  CHECK(refusal({"--role=conductor", "--scale-prefill=1-4", "--scale-command= "}) == "scale-command");
   CHECK(refusal({"--model=m", "--role=prefill"}) == "join");
   CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1"}) == "");
   CHECK(refusal({"--model=m", "--role=prefill", "--join=127.0.0.1:1,127.0.0.1:2"}) == "");
