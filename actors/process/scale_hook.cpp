@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
 #include "runtime/log/log.hpp"
 
 extern char** environ;
