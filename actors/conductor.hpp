@@ -21,8 +21,8 @@ struct conductor_setup {
   std::string layout;
   journal::sink journal{};  ///< empty: nothing is recorded
   leadership_core lead{{}, 0, 1, {}};
-  std::function<void(const std::string&)> scale = [](const auto&) {
-  };  ///< gets the counts of nodes that are wanted
+  /// Gets the counts of nodes that are wanted (`counts_of`). Returns at once.
+  std::function<void(const std::string&)> scale = [](const std::string&) {};
 };
 
 class conductor final : public conductor_actor::base {

@@ -428,6 +428,9 @@ int scale_command(std::span<const std::string> args, const sim::console& io) {
       cli::text("host", "NAME",
                 "the host; by default the one that has the fewest, or the most when N are taken away", host)};
   if (const auto end = begin(line, args, 4, io)) return *end;
+  if (line.words.size() < 2)
+    return complain(io, {ec::invalid_argument, "nothing to change: PART=+N, PART=-N or PART=N is missing"},
+                    2);
   const auto& file = line.words[0];
   if (const auto now = cluster_access::open(file); !now) return complain(io, now.error(), 2);
   std::ifstream in(file, std::ios::binary);
@@ -438,9 +441,6 @@ int scale_command(std::span<const std::string> args, const sim::console& io) {
     if (!next) return complain(io, next.error(), 2);
     after = std::move(*next);
   }
-  if (line.words.size() < 2)
-    return complain(io, {ec::invalid_argument, "nothing to change: PART=+N, PART=-N or PART=N is missing"},
-                    2);
   if (const auto ok = rewrite(file, after); !ok) return complain(io, ok.error(), 1);
   const auto cluster = cluster_access::open(file);
   const int status = cluster ? bring_up(*cluster, false, false, io) : complain(io, cluster.error(), 2);

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
+#include "tests/support/actor_fixture.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
@@ -34,8 +34,7 @@ struct operator_program {
     return {std::istreambuf_iterator<char>{in}, {}};
   }
   bool says(const std::string& expected) const {
-    for (int i = 0; i < 2000 && said().size() < expected.size(); ++i) std::this_thread::sleep_for(5ms);
-    return said() == expected;
+    return testing::eventually([&] { return said().size() >= expected.size(); }) && said() == expected;
   }
 
   test::temp_dir folder;
