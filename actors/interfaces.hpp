@@ -116,6 +116,8 @@ using prefill_worker_actor = caf::typed_actor<
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: more layers of an attempt's prefix are in.
     MOONCAF_RPC(void, layers_atom, attempt_id),
+    // INTERNAL: the first stage of a pipeline group can take the next step.
+    MOONCAF_RPC(void, free_atom),
     // INTERNAL: the time that the attempt may wait for its prefix has passed.
     MOONCAF_RPC(void, stop_atom, attempt_id),
     // INTERNAL: all slices of an attempt have left (true) or could not be delivered (false).

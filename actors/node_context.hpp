@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gpu/device.hpp"
 #include "runtime/api/front_context.hpp"
@@ -19,16 +20,26 @@ struct device_reach;
 class link_book;
 class metrics;
 
+/// A device and its layers of the model.
+struct compute_stage {
+  std::shared_ptr<device> hardware;
+  std::shared_ptr<const model> net;
+  std::shared_ptr<device_kv>
+      device_blocks;  ///< KV of its layers in its own memory; null where that is the host's
+};
+
 struct node_context : front_context {
   node_id id;
   std::string name;
 
-  std::shared_ptr<device> hardware;  ///< null where nothing is computed
+  std::shared_ptr<device> hardware;  ///< of the first stage; null where nothing is computed
+  /// What computes here: one device with the model, or those of a pipeline group. Empty where nothing does.
+  std::vector<compute_stage> stages;
   /// Which blocks lie where, in all tiers of this process.
   std::shared_ptr<prefix_tree> blocks = std::make_shared<prefix_tree>();
-  std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's
-  std::shared_ptr<device_reach> reach;       ///< of `device_blocks`; null where no KV leaves from there
-  std::shared_ptr<const model> net;          ///< the weights; null where nothing is computed
+  /// KV of whole blocks in the device's own memory; null where that is the host's, and in a group.
+  std::shared_ptr<device_kv> device_blocks;
+  std::shared_ptr<device_reach> reach;  ///< of `device_blocks`; null where no KV leaves from there
   kv_layout layout;
   std::uint32_t disk_part_layers = 0;  ///< layers that come from the SSD at once; 0: blocks come whole
   block_key root;                      ///< parent of every first block without a tenant salt

@@ -7,9 +7,16 @@
 
 namespace mooncaf {
 
+/// The machine is told whom to tell when the first stage of a group is free.
 prefill_worker::prefill_worker(caf::actor_config& config, const context_ptr& context,
                                const worker_links& links, std::shared_ptr<engine> machine)
-    : worker_actor(config, context, links, std::move(machine), prefill_options_of(context), links.passes) {}
+    : worker_actor(config, context, links, machine, prefill_options_of(context, machine->runner->stages()),
+                   links.passes) {
+  machine->runner->when_free([self = caf::weak_actor_ptr{ctrl()}] {
+    if (const auto worker = self.lock())
+      caf::anon_send(caf::actor_cast<prefill_worker_actor>(worker), free_atom_v);
+  });
+}
 
 prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
   outlive_stray_errors(*this);
@@ -28,6 +35,7 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
         if (const auto* request = find(id.owner()); request && request->load)
           tell(&prefill_core::layers_in, id.owner(), request->load->leading());
       },
+      [this](free_atom) { tell(&prefill_core::stage_free); },
       [this](stop_atom, const attempt_id& id) { tell(&prefill_core::waited, id.owner()); },
       [this](sent_atom, const attempt_id& id, bool delivered) {
         if (const auto* request = find(id.owner()))

@@ -2,7 +2,9 @@
 // The common part of prefill and decode workers: jobs, a device, and orders of both cores to the shard and
 // the gateway.
 
+#include <algorithm>
 #include <caf/send.hpp>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -94,14 +96,22 @@ class worker_actor : public core_actor<Actor, Interface, Core> {
     items.reserve(parts.size());
     for (const auto& part : parts) items.push_back(self.make_item(part));
     const auto step = std::make_shared<compute_step>(machine_, std::move(items));
-    this->request(links_.executor, caf::infinite, run_atom_v, task_ptr{step})
+    steps_.push_back({step});
+    this->request(next_executor(), caf::infinite, run_atom_v, task_ptr{step})
         .then([this, &self, step](const task_ptr&) {
-          look_after_device(step->failure());
-          self.step_done(*step);
+          std::ranges::find(steps_, step, &step_at_work::step)->ended = true;
+          // Steps of a group end in their order, and are told in it, whoever of their executors is faster.
+          while (!steps_.empty() && steps_.front().ended) {
+            const auto oldest = std::move(steps_.front().step);
+            steps_.pop_front();
+            look_after_device(oldest->failure());
+            self.step_done(*oldest);
+          }
         });
   }
 
   void close() {
+    steps_.clear();
     requests_.clear();
     links_ = {};
   }
@@ -111,6 +121,21 @@ class worker_actor : public core_actor<Actor, Interface, Core> {
   std::shared_ptr<engine> machine_;
   device_watch device_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Live>> requests_;  ///< by owner, as the core has them
+
+ private:
+  struct step_at_work {
+    std::shared_ptr<compute_step> step;
+    bool ended = false;
+  };
+
+  /// The executors take turns: as many steps are under way at most as there are, and the oldest one ends first.
+  const executor_actor& next_executor() {
+    const auto turn = begun_++ % (links_.beside.size() + 1);
+    return turn == 0 ? links_.executor : links_.beside[turn - 1];
+  }
+
+  std::deque<step_at_work> steps_;  ///< oldest first
+  std::size_t begun_ = 0;
 };
 
 }  // namespace mooncaf

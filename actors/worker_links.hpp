@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/interfaces.hpp"
 #include "runtime/compute/device_health.hpp"
@@ -17,6 +18,8 @@ struct worker_links {
   cache_shard_actor shard;
   messenger_actor messenger;
   executor_actor executor;
+  /// Prefill by a pipeline group: executors of the steps beside the first one.
+  std::vector<executor_actor> beside;
   /// Decode on a device with memory of its own: a thread that brings prompts there, beside the steps; may
   /// wait for the device. Invalid: the first step of each loads its prompt.
   executor_actor loads;

@@ -186,6 +186,13 @@ void add_model(table& t) {
       at(m, &model_options::context_length), 0u, 16'777'216u, "tokens"));
   t.push_back(integer({"threads", "threads", "Threads that compute; 0: one per core", compute}, s,
                       at(m, &model_options::threads), 0u, 1024u, "threads"));
+  t.push_back(integer(
+      {"pipeline", "pipeline",
+       "Stages of this process's instances, each with a part of the model's layers and a device of its "
+       "own: the GPUs from the one that --device names on, or an equal share of the threads. Chunks of "
+       "a prompt go from stage to stage, so that all of them compute",
+       compute},
+      s, at(m, &model_options::pipeline), 1u, 64u, "stages"));
   t.push_back(choice({"kv-dtype", "kv_dtype",
                       "Number format of cached keys and values, in every tier and on the wire; equal in the "
                       "whole cluster. int8 and k8v4 hold about 1.8 and 2.4 times as many tokens as f16 and "

@@ -308,6 +308,25 @@ result<void> check_watermarks(const store_options& o) {
                   config::format_real(o.high_watermark));
 }
 
+/// What a pipeline group does not do.
+result<void> check_pipeline(const options& o) {
+  const auto& m = o.model;
+  if (m.pipeline == 1) return {};
+  const auto refused = [](const std::string& why) { return fail(ec::invalid_argument, "pipeline: " + why); };
+  if (o.cluster.decode && m.device.starts_with("model:"))
+    return refused(
+        "a modelled decode instance is one machine; leave decode out of --roles, and give it a process of "
+        "its own");
+  if (o.cluster.mode == serving_mode::coupled)
+    return refused("a coupled instance computes one step at a time; give --mode disaggregated");
+  if (!m.lora_modules.empty()) return refused("its stages take no adapters; leave out --lora-modules");
+  if (m.device_write_policy != write_policy::write_through)
+    return refused("a block lies on several devices, so none stays there; leave out --device-write-policy");
+  if (m.l2_layout != page_order::page_first_direct)
+    return refused("its stages write blocks layer by layer; leave out --l2-layout");
+  return {};
+}
+
 result<void> check_serving(const options& o) {
   const auto& c = o.cluster;
   const bool modelled = o.model.device.starts_with("model:");
@@ -347,6 +366,7 @@ result<void> check_serving(const options& o) {
   if (o.scheduler.elastic_roles && c.mode == serving_mode::coupled)
     return fail(ec::invalid_argument,
                 "elastic-roles: a coupled node has both roles at once; give --mode disaggregated");
+  if (const auto fit = check_pipeline(o); !fit) return fit;
   if (const auto fit = check_scaling(o.scheduler, c.mode); !fit) return fit;
   if (!c.conductor && c.join.empty())
     return fail(ec::invalid_argument,

@@ -40,6 +40,11 @@ namespace {
 constexpr auto stop_limit = std::chrono::seconds(5);
 constexpr auto told_limit = std::chrono::seconds(2);  ///< for clients to take the news
 
+std::string layers_text(const compute_stage& stage) {
+  const auto part = stage.net->part();
+  return std::to_string(part.first + 1) + " to " + std::to_string(part.end());
+}
+
 /// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
 /// runs where no handler catches its exceptions: then nothing is torn down, and `terminate_guard` tells the
 /// reason.
@@ -49,12 +54,13 @@ std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& 
   return system;
 }
 
-/// The device that `--device` names, where something is computed.
-result<std::shared_ptr<device>> open_device(const model_options& m) {
-  const host_device_options host{m.threads, false, {}};
+/// The device of a stage: the GPUs from the one that `--device` names on, or equal shares of the processor.
+result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_t stage) {
+  const auto threads = m.threads != 0 ? m.threads : usable_cores();
+  const host_device_options host{std::max(1u, threads / m.pipeline), false, {}};
   const auto gpu = config::cuda_ordinal(m.device);
   if (!gpu && m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
-  auto made = gpu ? make_cuda_device({*gpu, m.threads, m.copy_engines})
+  auto made = gpu ? make_cuda_device({*gpu + stage, m.threads, m.copy_engines})
                   : make_linked_device({host, {m.link_bytes_per_s, m.link_latency}, m.copy_engines});
   if (!made) return fail(made.error());
   return std::shared_ptr<device>{std::move(*made)};
@@ -71,14 +77,18 @@ result<void> process::load_model() {
     if (auto none = load_adapters(nullptr, {}, opts()); !none) return fail(none.error());
     return adopt(serve_modelled(*modelled_), sim::modelled_layout(*modelled_));
   }
-  if (computes()) {
-    auto made = open_device(m);
+  std::vector<device*> devices;
+  for (std::uint32_t stage = 0; computes() && stage < m.pipeline; ++stage) {
+    auto made = open_device(m, stage);
     if (!made) return fail(made.error());
-    context_->hardware = std::move(*made);
+    devices.push_back(made->get());
+    context_->stages.push_back({std::move(*made), nullptr, nullptr});
   }
-  auto loaded = load_served_model(context_->hardware.get(), m.path, m.chat_template,
-                                  {computes(), computes() || opts().cluster.gateway});
+  if (computes()) context_->hardware = context_->stages.front().hardware;
+  auto loaded =
+      load_served_model(devices, m.path, m.chat_template, {computes(), computes() || opts().cluster.gateway});
   if (!loaded) return fail(loaded.error());
+  for (std::size_t i = 0; i < loaded->nets.size(); ++i) context_->stages[i].net = std::move(loaded->nets[i]);
   if (const auto own = loaded->identity.config.context_length; m.context_length > own) {
     return fail(ec::invalid_argument, "context-length: " + std::to_string(m.context_length) +
                                           " tokens are more than the " + std::to_string(own) +
@@ -96,7 +106,6 @@ result<void> process::load_model() {
 }
 
 result<void> process::adopt(served_model&& loaded, const kv_layout& layout) {
-  context_->net = std::move(loaded.net);
   context_->text = std::move(loaded.text);
   context_->chat = std::move(loaded.chat);
   if (context_->text) context_->grammars = std::make_shared<grammar_cache>(context_->text);
@@ -315,7 +324,8 @@ result<void> process::build() {
     log_info("loading", {{"model", modelled_ ? opts().model.device : opts().model.path}});
     if (auto done = step(exit_code::model, load_model()); !done) return done;
   }
-  if (context_->hardware) log_info("device", {{"name", context_->hardware->info().name}});
+  for (const auto& stage : context_->stages)
+    log_info("device", {{"name", stage.hardware->info().name}, {"layers", layers_text(stage)}});
   if (holds_blocks()) {
     if (auto done = step(exit_code::resources, open_memory()); !done) return done;
     if (auto done = step(exit_code::address, open_data_plane()); !done) return done;

@@ -68,6 +68,7 @@ class process {
   /// Opens the memory of a device that has its own, as KV blocks.
   result<void> open_device_memory();
   void reach_device_memory();
+  result<std::unique_ptr<forward_pass>> make_pass(worker_role role) const;
   result<std::shared_ptr<engine>> make_engine(worker_role role) const;
   /// How long it takes: measured, or as the profile says.
   result<std::vector<timing_sample>> calibrate(worker_role role) const;

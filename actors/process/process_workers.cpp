@@ -10,8 +10,10 @@
 #include "actors/process/process.hpp"
 #include "config/device_name.hpp"
 #include "runtime/compute/device_reach.hpp"
+#include "runtime/compute/pipeline_pass.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/model/lora_adapter.hpp"
+#include "runtime/model/model_runner.hpp"
 
 // The workers of a process, and the engines that they drive.
 
@@ -38,27 +40,56 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
 
 }  // namespace
 
+/// By the process's device, or by the stages of its group.
+result<std::unique_ptr<forward_pass>> process::make_pass(worker_role role) const {
+  const auto& stages = context_->stages;
+  const auto make = [&](const compute_stage& stage) {
+    auto options = runner_options_of(*context_, role);
+    options.layout.n_layers = stage.net->part().count;
+    options.device_blocks = stage.device_blocks;
+    return model_runner::make(stage.net, *stage.hardware, options);
+  };
+  if (stages.size() == 1) return make(stages.front());
+  std::vector<std::unique_ptr<pass_stage>> ranks;
+  for (const auto& stage : stages) {
+    auto rank = make(stage);
+    if (!rank) return fail(rank.error());
+    ranks.push_back(std::move(*rank));
+  }
+  const auto& shape = context_->shape;
+  return pipeline_pass::make(std::move(ranks), {context_->layout, shape.vocab_size, shape.dim});
+}
+
 result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
   auto made = std::make_shared<engine>();
+  const auto& m = opts().model;
   if (modelled_) {
     made->runner = std::make_unique<sim::modelled_pass>(
-        sim::modelled_options{*modelled_, role, opts().model.time_scale});
+        sim::modelled_options{*modelled_, role, m.time_scale, m.pipeline});
     return made;
   }
-  auto runner = model_runner::make(context_->net, *context_->hardware, runner_options_of(*context_, role));
+  auto runner = make_pass(role);
   if (!runner) return fail(runner.error());
   made->runner = std::move(*runner);
   return made;
 }
 
 result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
-  if (modelled_) return modelled_samples(*modelled_, role, opts().model.time_scale);
+  const auto& m = opts().model;
+  if (modelled_) return modelled_samples(*modelled_, role, m.time_scale, m.pipeline);
   const auto limits = runner_options_of(*context_, role);
-  auto runner = model_runner::make(context_->net, *context_->hardware, limits);
+  auto runner = make_pass(role);
   if (!runner) return fail(runner.error());
-  auto samples = role == worker_role::prefill ? calibrate_prefill(**runner, limits.max_batch_tokens)
-                                              : calibrate_decode(**runner, limits.max_batch_tokens);
-  if (limits.device_blocks) limits.device_blocks->start_over();
+  const auto own = context_->shape.context_length;
+  const auto context = limits.context_tokens == 0 ? own : std::min(limits.context_tokens, own);
+  const bool prefill = role == worker_role::prefill;
+  auto samples = prefill ? calibrate_prefill(**runner, context, limits.max_batch_tokens)
+                         : calibrate_decode(**runner, context, limits.max_batch_tokens);
+  // A prompt's passes follow each other through a group a stage's time apart.
+  if (samples && prefill)
+    for (auto& s : *samples) s[2] /= (*runner)->stages();
+  for (const auto& stage : context_->stages)
+    if (stage.device_blocks) stage.device_blocks->start_over();
   return samples;
 }
 
@@ -110,24 +141,32 @@ void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capa
   info_.workers.push_back(std::move(w));
 }
 
+/// The devices of a group hold their layers of blocks, each by itself, and write all of them to the host's memory.
 result<void> process::open_device_memory() {
-  const auto& device = context_->hardware;
-  if (!device || device->info().host_memory) return {};
   const auto& m = opts().model;
   const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
   const auto rule = device_write_rule::of(m.device_write_policy, opts().cache.selective_hits);
-  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest, rule, context_->blocks);
-  if (!made) return fail(std::move(made.error()));
-  context_->device_blocks = std::move(*made);
-  if (!rule.through)
-    local_.writer = spawn_vital<device_writer>("device writer", context_, local_.shard, new_executor());
-  if (context_->memory) {
-    if (auto pinned = device->pin(context_->memory->bytes(), context_->memory); !pinned)
+  const bool group = context_->stages.size() > 1;
+  for (auto& stage : context_->stages) {
+    auto& device = *stage.hardware;
+    if (device.info().host_memory) continue;
+    auto layout = context_->layout;
+    layout.n_layers = stage.net->part().count;
+    auto made =
+        device_kv::make(device, layout, m.device_kv_bytes, longest, rule, group ? nullptr : context_->blocks);
+    if (!made) return fail(std::move(made.error()));
+    stage.device_blocks = std::move(*made);
+    if (!context_->memory) continue;
+    if (auto pinned = device.pin(context_->memory->bytes(), context_->memory); !pinned)
       log_warn("memory",
                {{"problem", to_string(pinned.error())},
                 {"effect", "KV between the device and the host is copied by way of the driver's memory"}});
-    context_->device_blocks->measure_link(*device, context_->memory->bytes());
+    stage.device_blocks->measure_link(device, context_->memory->bytes());
   }
+  if (group || context_->stages.empty() || !context_->stages.front().device_blocks) return {};
+  context_->device_blocks = context_->stages.front().device_blocks;
+  if (!rule.through)
+    local_.writer = spawn_vital<device_writer>("device writer", context_, local_.shard, new_executor());
   reach_device_memory();
   return {};
 }
@@ -165,6 +204,8 @@ result<void> process::spawn_workers() {
       if (!machine) return fail(machine.error());
       auto links = next_links();
       links.health = health_;
+      while (role == worker_role::prefill && links.beside.size() + 1 < (*machine)->runner->stages())
+        links.beside.push_back(new_executor());
       if (role == worker_role::decode && context_->device_blocks) links.loads = new_executor();
       links.device_lost = [this, role](const std::string& why) { device_lost(role, why); };
       if (role == worker_role::prefill) links.passes = prefill_model{points};

@@ -14,12 +14,6 @@ namespace mooncaf {
 
 namespace {
 
-unsigned usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
-}
-
 std::size_t physical_memory() {
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
@@ -104,6 +98,12 @@ class host_device final : public device {
 };
 
 }  // namespace
+
+unsigned usable_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
+}
 
 result<std::unique_ptr<device>> try_make_host_device(const host_device_options& options) {
   const auto kernels = choose_kernels(options.isa);

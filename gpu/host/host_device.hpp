@@ -16,6 +16,9 @@ struct host_device_options {
   std::string isa;  ///< "avx512-vnni", "avx2", "portable"; empty: the best that the processor has
 };
 
+/// Cores that this process may use.
+unsigned usable_cores() noexcept;
+
 /// @error `ec::unsupported` if the named instruction set is unknown or the processor lacks it.
 result<std::unique_ptr<device>> try_make_host_device(const host_device_options& options);
 

@@ -36,8 +36,8 @@ void compute_step::run() {
     rows += last.want_logits ? 1 : 0;
   }
   const std::size_t vocab = runner.vocab_size();
-  machine_->logits.resize(std::max(machine_->logits.size(), rows * vocab));
-  const auto logits = std::span{machine_->logits}.first(rows * vocab);
+  auto memory = machine_->logits.lend(rows * vocab);
+  const auto logits = memory.all();
   auto masks = make_masks();
   outcome_ = forward(batch, logits);
   if (masks.valid()) masks.wait();

@@ -13,6 +13,7 @@
 #include "runtime/compute/blocking_task.hpp"
 #include "runtime/compute/kv_stream.hpp"
 #include "runtime/compute/prefix_load.hpp"
+#include "runtime/compute/spare_floats.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/kv_arrival.hpp"
 #include "runtime/model/sampler.hpp"
@@ -60,10 +61,10 @@ struct step_item {
   std::uint32_t written_from = 0;  ///< position, see `batch_item`
 };
 
-/// The runner of a worker: used by one step at a time.
+/// The runner of a worker: used by one step at a time, or by as many as a group has stages.
 struct engine {
   std::unique_ptr<forward_pass> runner;
-  std::vector<float> logits;  ///< reused from step to step
+  spare_floats logits;  ///< of steps that have ended
 };
 
 /// Runs one forward pass, streams KV out layer by layer, samples, and checksums the blocks that became full.

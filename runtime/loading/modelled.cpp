@@ -21,7 +21,7 @@ std::chrono::nanoseconds shrink(std::chrono::nanoseconds t, double scale) {
 /// Room for the blocks that this process's instances hold, by the profile.
 std::uint64_t memory_bytes(const options& o, const sim::profile& p) {
   std::uint64_t tokens = 0;
-  if (o.cluster.prefill) tokens += o.prefill.instances * p.dram_tokens;
+  if (o.cluster.prefill) tokens += o.prefill.instances * o.model.pipeline * p.dram_tokens;
   if (o.cluster.decode) tokens += o.decode.instances * p.device_kv_tokens;
   if (tokens == 0) tokens = p.dram_tokens;
   return std::max<std::uint64_t>(tokens * sim::modelled_layout(p).bytes_per_token(), MiB);
@@ -70,9 +70,11 @@ served_model serve_modelled(const sim::profile& p) {
   return out;
 }
 
-std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role, double time_scale) {
+std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role, double time_scale,
+                                            std::uint32_t stages) {
   std::vector<timing_sample> out;
-  for (const auto& s : role == worker_role::prefill ? sim::prefill_samples(p) : sim::decode_samples(p)) {
+  for (const auto& s :
+       role == worker_role::prefill ? sim::prefill_samples(p, stages) : sim::decode_samples(p)) {
     out.push_back({std::llround(s.a), std::llround(s.b), from_seconds(s.seconds / time_scale).count()});
   }
   return out;

@@ -25,6 +25,8 @@ void follow_profile(options& o, const sim::profile& p);
 served_model serve_modelled(const sim::profile& p);
 
 /// The profile as measurements of an instance, on this process's scaled clock.
-std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role, double time_scale);
+/// @param stages  of a group, which takes the steps of a prompt a stage's time apart; of prefill alone.
+std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role, double time_scale,
+                                            std::uint32_t stages);
 
 }  // namespace mooncaf

@@ -26,9 +26,11 @@ constexpr std::uint64_t dummy_seed = 1;
 
 struct weights_and_words {
   model_identity identity;
-  std::shared_ptr<const model> net;
+  std::vector<std::shared_ptr<const model>> nets;
   std::optional<tokenizer_vocab> vocab;
 };
+
+using devices_t = std::span<device* const>;
 
 /// A device that logs how far its loading is.
 loading_progress watched(device& dev, std::size_t bytes) {
@@ -47,10 +49,23 @@ std::size_t bytes_of_weights(const std::string& folder) {
   return bytes;
 }
 
-result<void> adopt(weights_and_words& into, result<std::shared_ptr<const model>> net) {
-  if (!net) return fail(net.error());
-  into.net = std::move(*net);
-  into.identity = {into.net->config(), into.net->fingerprint()};
+/// Loads on each device the layers of its stage.
+/// @param load  (device, layers) → model; the progress of one of several loads of `bytes` together is told.
+template <class Load>
+result<void> add_weights(weights_and_words& into, devices_t devices, std::uint32_t layers, std::size_t bytes,
+                         const Load& load) {
+  const auto count = static_cast<std::uint32_t>(devices.size());
+  if (count > layers)
+    return fail(ec::invalid_argument, "pipeline: " + std::to_string(count) +
+                                          " stages are more than the model's " + std::to_string(layers) +
+                                          " layers");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto seen = watched(*devices[i], bytes / count);
+    auto net = load(seen, stage_layers(layers, count, i));
+    if (!net) return fail(net.error());
+    into.nets.push_back(std::move(*net));
+  }
+  into.identity.fingerprint = into.nets.front()->fingerprint();
   return {};
 }
 
@@ -60,23 +75,36 @@ result<void> adopt(weights_and_words& into, result<model_identity> identity) {
   return {};
 }
 
-result<weights_and_words> make_dummy(device* dev, const std::string& spec, const model_needs& needs) {
+result<weights_and_words> make_dummy(devices_t devices, const std::string& spec, const model_needs& needs) {
   const auto shape = dummy_shape(spec);
   if (!shape) return fail(shape.error());
   weights_and_words out;
+  out.identity.config = *shape;
   if (needs.vocabulary) {
     auto vocab = dummy_vocab(shape->vocab_size);
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto weights = [&] {
-    auto seen = watched(*dev, shape->dummy_bytes());
-    return model::dummy(seen, *shape, dummy_seed);
+  const auto load = [&](device& dev, layer_range part) {
+    return model::dummy(dev, *shape, dummy_seed, part);
   };
-  const auto adopted =
-      needs.weights ? adopt(out, weights()) : adopt(out, model::identify_dummy(*shape, dummy_seed));
+  const auto adopted = needs.weights ? add_weights(out, devices, shape->n_layers, shape->dummy_bytes(), load)
+                                     : adopt(out, model::identify_dummy(*shape, dummy_seed));
   if (!adopted) return fail(adopted.error());
   return out;
+}
+
+/// The model of a source, as far as it is needed. @param keep_alive  owner of its bytes.
+result<void> add_model(weights_and_words& into, devices_t devices, const model_source& source,
+                       const std::shared_ptr<const void>& keep_alive, std::size_t bytes,
+                       const model_needs& needs) {
+  if (!needs.weights) return adopt(into, model::identify(source));
+  auto config = source.config();
+  if (!config) return fail(config.error());
+  into.identity.config = std::move(*config);
+  return add_weights(into, devices, into.identity.config.n_layers, bytes, [&](device& dev, layer_range part) {
+    return model::load(dev, source, keep_alive, part);
+  });
 }
 
 /// The tokenizer's files of a folder; missing ones are empty.
@@ -98,7 +126,7 @@ result<tokenizer_vocab> vocab_of_folder(const std::string& path, const folder_re
   return vocab_from_hf(files, path);
 }
 
-result<weights_and_words> load_folder(device* dev, const std::string& path, const model_needs& needs) {
+result<weights_and_words> load_folder(devices_t devices, const std::string& path, const model_needs& needs) {
   const auto read = map_files_of<mapped_file>(path);
   const auto source = hf_source::open(path, read);
   if (!source) return fail(source.error());
@@ -108,18 +136,14 @@ result<weights_and_words> load_folder(device* dev, const std::string& path, cons
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto weights = [&] {
-    auto seen = watched(*dev, bytes_of_weights(path));
-    return model::load(seen, **source, *source);
-  };
-  const auto adopted = needs.weights ? adopt(out, weights()) : adopt(out, model::identify(**source));
-  if (!adopted) return fail(adopted.error());
+  const auto added = add_model(out, devices, **source, *source, bytes_of_weights(path), needs);
+  if (!added) return fail(added.error());
   return out;
 }
 
-result<weights_and_words> load_file(device* dev, const std::string& path, const model_needs& needs) {
+result<weights_and_words> load_file(devices_t devices, const std::string& path, const model_needs& needs) {
   std::error_code none;
-  if (std::filesystem::is_directory(path, none)) return load_folder(dev, path, needs);
+  if (std::filesystem::is_directory(path, none)) return load_folder(devices, path, needs);
   auto mapped = mapped_file::open(path);
   if (!mapped) return fail(mapped.error());
   const auto file = std::make_shared<mapped_file>(std::move(*mapped));
@@ -131,13 +155,8 @@ result<weights_and_words> load_file(device* dev, const std::string& path, const 
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto weights = [&] {
-    auto seen = watched(*dev, file->bytes().size());
-    return model::load(seen, gguf_source(*parsed), file);
-  };
-  const auto adopted =
-      needs.weights ? adopt(out, weights()) : adopt(out, model::identify(gguf_source(*parsed)));
-  if (!adopted) return fail(adopted.error());
+  const auto added = add_model(out, devices, gguf_source(*parsed), file, file->bytes().size(), needs);
+  if (!added) return fail(added.error());
   return out;
 }
 
@@ -155,11 +174,11 @@ result<chat_template> template_of_file(std::shared_ptr<const tokenizer> text, co
 
 }  // namespace
 
-result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
-                                       const model_needs& needs) {
-  auto parts = is_dummy_spec(path) ? make_dummy(dev, path, needs) : load_file(dev, path, needs);
+result<served_model> load_served_model(std::span<device* const> devices, const std::string& path,
+                                       const std::string& template_name, const model_needs& needs) {
+  auto parts = is_dummy_spec(path) ? make_dummy(devices, path, needs) : load_file(devices, path, needs);
   if (!parts) return fail(parts.error());
-  served_model out{std::move(parts->identity), std::move(parts->net), nullptr, nullptr};
+  served_model out{std::move(parts->identity), std::move(parts->nets), nullptr, nullptr};
   if (!parts->vocab) return out;
   auto text = tokenizer::from_vocab(std::move(*parts->vocab));
   if (!text) return fail(text.error());

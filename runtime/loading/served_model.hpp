@@ -4,7 +4,9 @@
 // needed.
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "gpu/device.hpp"
 #include "runtime/base/result.hpp"
@@ -22,18 +24,19 @@ struct model_needs {
 
 struct served_model {
   model_identity identity;
-  std::shared_ptr<const model> net;           ///< null without `weights`
-  std::shared_ptr<const tokenizer> text;      ///< null without `vocabulary`
-  std::shared_ptr<const chat_template> chat;  ///< null, too, if the file's is not understood
+  std::vector<std::shared_ptr<const model>> nets;  ///< one for each device; none without `weights`
+  std::shared_ptr<const tokenizer> text;           ///< null without `vocabulary`
+  std::shared_ptr<const chat_template> chat;       ///< null, too, if the file's is not understood
 };
 
 /// Maps a GGUF file or the files of a Hugging Face folder, or makes a model with random weights, as far as it
 /// is needed. Without `weights` the mapping is given back: shape, fingerprint and vocabulary stay.
-/// @param dev       for the weights; may be null without them.
+/// @param devices   for the weights; of several each gets the layers of a stage (`stage_layers`).
 /// @param path      a file, a folder, or a dummy's shape (`dummy_shape`).
 /// @param template_name  as `chat_template::recognise` takes it, or the path of a file with a template.
-/// @error As of the file's reader, `dummy_shape` or the tokenizer, naming the file or the option.
-result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
-                                       const model_needs& needs);
+/// @error As of the file's reader, `dummy_shape` or the tokenizer, naming the file or the option;
+///        `ec::invalid_argument` for more devices than layers.
+result<served_model> load_served_model(std::span<device* const> devices, const std::string& path,
+                                       const std::string& template_name, const model_needs& needs);
 
 }  // namespace mooncaf

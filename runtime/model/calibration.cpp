@@ -42,7 +42,7 @@ class scratch_blocks {
 /// that the measured times contain the wake-ups.
 class timed_passes {
  public:
-  explicit timed_passes(model_runner& runner) : runner_(runner) {}
+  explicit timed_passes(forward_pass& runner) : runner_(runner) {}
   ~timed_passes() {
     {
       const std::lock_guard lock{mutex_};
@@ -85,7 +85,7 @@ class timed_passes {
     }
   }
 
-  model_runner& runner_;
+  forward_pass& runner_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::span<const batch_item> items_;
@@ -114,13 +114,13 @@ result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>&
   return samples;
 }
 
-result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens) {
-  const auto& config = runner.model_in_use().config();
-  const auto context = std::min(runner.options().context_tokens, 4 * budget_tokens);
+result<std::vector<timing_sample>> calibrate_prefill(forward_pass& runner, std::uint32_t context_tokens,
+                                                     std::uint32_t budget_tokens) {
+  const auto context = std::min(context_tokens, 4 * budget_tokens);
   const auto longest = std::min({context, budget_tokens, longest_pass});
-  const scratch_blocks scratch{runner.options().layout, context};
+  const scratch_blocks scratch{runner.layout(), context};
   const std::vector<std::int32_t> tokens(longest, 1);
-  std::vector<float> logits(config.vocab_size);
+  std::vector<float> logits(runner.vocab_size());
   timed_passes passes{runner};
   std::vector<pass_shape> shapes;
   for (const std::uint32_t count : {std::min(longest, 32u), 64u, 128u, 256u, longest}) {
@@ -146,12 +146,12 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
 
 // Batches and contexts vary apart, so that an estimator can tell the price of a sequence from that of its
 // context.
-result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::uint32_t max_batch) {
-  const auto& config = runner.model_in_use().config();
-  const auto context = std::min<std::uint32_t>(runner.options().context_tokens, 2048);
-  const scratch_blocks scratch{runner.options().layout, context};
+result<std::vector<timing_sample>> calibrate_decode(forward_pass& runner, std::uint32_t context_tokens,
+                                                    std::uint32_t max_batch) {
+  const auto context = std::min<std::uint32_t>(context_tokens, 2048);
+  const scratch_blocks scratch{runner.layout(), context};
   const std::int32_t token = 1;
-  std::vector<float> logits(static_cast<std::size_t>(config.vocab_size) * max_batch);
+  std::vector<float> logits(static_cast<std::size_t>(runner.vocab_size()) * max_batch);
   timed_passes passes{runner};
   std::vector<pass_shape> shapes;
   for (const std::uint32_t batch : {1u, 2u, 4u, 8u, max_batch}) {
@@ -169,7 +169,7 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
       items.push_back(
           {{&token, 1}, position - k % (position + 1), scratch.blocks(), true, {}, 0, k + std::uint64_t{1}});
     }
-    return passes.take(items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
+    return passes.take(items, std::span{logits}.first(std::size_t{batch} * runner.vocab_size()));
   };
   for (const std::size_t first : {0, 1}) {
     if (const auto took = pass(first); !took) return fail(took.error());

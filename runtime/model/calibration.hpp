@@ -8,7 +8,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/model/model_runner.hpp"
+#include "runtime/model/forward_pass.hpp"
 
 namespace mooncaf {
 
@@ -30,11 +30,14 @@ result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>&
 
 /// Prefill passes of several lengths, with and without a prefix: about a second on a CPU with a small model,
 /// some seconds on any device.
+/// @param context_tokens  longest context that is served.
 /// @param budget_tokens  longest pass, e.g. the worker's token budget of a step.
-result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens);
+result<std::vector<timing_sample>> calibrate_prefill(forward_pass& runner, std::uint32_t context_tokens,
+                                                     std::uint32_t budget_tokens);
 
 /// Decode steps of several batch sizes and context lengths.
 /// @param max_batch  largest batch of the worker.
-result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::uint32_t max_batch);
+result<std::vector<timing_sample>> calibrate_decode(forward_pass& runner, std::uint32_t context_tokens,
+                                                    std::uint32_t max_batch);
 
 }  // namespace mooncaf

@@ -96,7 +96,7 @@ using layer_done_fn = std::function<void(std::uint32_t layer)>;
 /// pass with that error.
 using before_layer_fn = std::function<result<void>(std::uint32_t layer)>;
 
-/// A worker's way to compute. Used by one thread at a time.
+/// A worker's way to compute. Used by one thread at a time, but for a group's `stages`.
 class forward_pass {
  public:
   virtual ~forward_pass() = default;
@@ -123,6 +123,13 @@ class forward_pass {
   virtual const kv_layout& layout() const noexcept = 0;
   /// Number of logits in a row.
   virtual std::size_t vocab_size() const noexcept = 0;
+
+  /// Passes that are under way at once in a pipeline group, each called from a thread of its own: one may begin
+  /// when the one before it has told that it is free. They end in the order in which they began.
+  virtual std::uint32_t stages() const noexcept { return 1; }
+  /// @param tell  called on a pass's thread, once for each pass, whether it fails or not, when the next may begin.
+  /// Only where there are several stages; set before the first pass.
+  virtual void when_free(std::function<void()> /*tell*/) {}
 };
 
 }  // namespace mooncaf

@@ -128,8 +128,11 @@ float plain_element(const source_tensor& t, std::size_t i) noexcept {
 /// Without a device it reads only the bytes of the fingerprint, and the model that it makes has no weights.
 class model_builder {
  public:
-  model_builder(device* dev, const model_config& config) : device_(dev), model_(new model) {
+  model_builder(device* dev, const model_config& config, std::optional<layer_range> part = {})
+      : device_(dev), model_(new model) {
     model_->config_ = config;
+    model_->part_ = part.value_or(layer_range{0, config.n_layers});
+    model_->makes_logits_ = model_->part_.end() == config.n_layers;
     identity_.add_config(config);
   }
 
@@ -154,15 +157,24 @@ class model_builder {
 
  private:
   result<std::shared_ptr<const model>> build() {
-    const auto& c = model_->config_;
-    model_->layers_.resize(c.n_layers);
+    const auto c = model_->config_;
+    const auto part = model_->part_;
+    const bool last = model_->makes_logits_;
+    model_->layers_.resize(part.count);
+    layer_weights of_others;
+    wanted_ = model_->embeds() || (last && c.tied_embeddings);
     matrix(model_->embedding_, "token_embd.weight", c.vocab_size, c.dim);
-    for (std::uint32_t i = 0; i < c.n_layers && !error_; ++i) layer(model_->layers_[i], i);
+    for (std::uint32_t i = 0; i < c.n_layers && !error_; ++i) {
+      wanted_ = part.has(i);
+      layer(wanted_ ? model_->layers_[i - part.first] : of_others, i);
+    }
+    wanted_ = last;
     vector(model_->output_gain_, "output_norm.weight", c.dim, true);
     if (!c.tied_embeddings) matrix(model_->output_, "output.weight", c.vocab_size, c.dim);
     if (!error_ && device_ != nullptr) place_vectors();
     if (error_) return fail(std::move(*error_));
     model_->fingerprint_ = identity_.hash();
+    model_->config_ = config_of_layers(c, part);
     return std::shared_ptr<const model>(std::move(model_));
   }
 
@@ -234,7 +246,7 @@ class model_builder {
     const auto whole = tensor_of(name, std::size_t{c.n_heads} * each, l.rank);
     if (!whole) return;
     identify(name, *whole);
-    if (device_ == nullptr) return;
+    if (!loads()) return;
     const auto add = [&](std::vector<std::unique_ptr<weight>>& to, const source_tensor& t) {
       to.emplace_back();
       if (!error_) load(to.back(), name, t);
@@ -303,7 +315,7 @@ class model_builder {
     const auto t = tensor_of(name, rows, model_->config_.dim);
     if (!t) return;
     identify(name, *t);
-    if (device_ != nullptr) load(into, name, as_f32(*t));
+    if (loads()) load(into, name, as_f32(*t));
   }
 
   /// Read by the host, where experts are chosen.
@@ -313,7 +325,7 @@ class model_builder {
     if (block_elements(t->type) != 1)
       return stop(ec::unsupported, "tensor '" + own_name(name) + "' is quantised");
     identify(name, *t);
-    if (device_ == nullptr) return;
+    if (!loads()) return;
     for (std::size_t i = 0; i < t->cols; ++i) w.choice_bias.push_back(plain_element(*t, i));
   }
 
@@ -323,7 +335,7 @@ class model_builder {
     if (!t) return;
     if (part.of != 0 && source_ != nullptr) t = rows_of(*t, part.first, rows);
     identify(name, *t);
-    if (device_ != nullptr) load(into, name, *t);
+    if (loads()) load(into, name, *t);
   }
 
   /// A matrix of the file, with all its bytes, or a made-up one. Nothing after an error.
@@ -363,7 +375,7 @@ class model_builder {
       if (!t) return;
     }
     if (t) identify(name, *t);
-    if (device_ == nullptr) return;
+    if (!loads()) return;
     constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own
     vectors_.resize((vectors_.size() + line - 1) / line * line);
     pending_.push_back({&into, vectors_.size()});
@@ -374,6 +386,9 @@ class model_builder {
     if (source_ == nullptr) t.data = t.data.first(std::min(t.data.size(), dummy_sample_bytes(t.type)));
     identity_.add_tensor(name, t);
   }
+
+  /// Whether what is walked now is for the device, and not for the fingerprint alone.
+  bool loads() const noexcept { return device_ != nullptr && wanted_; }
 
   std::string own_name(const std::string& name) const {
     return source_ != nullptr ? source_->name_of(name) : name;
@@ -445,6 +460,7 @@ class model_builder {
   };
 
   device* device_;
+  bool wanted_ = true;  ///< it belongs to the part that is loaded
   std::unique_ptr<model> model_;
   const model_source* source_ = nullptr;
   std::uint64_t seed_ = 0;
@@ -471,24 +487,25 @@ result<void> check_heads(const device& dev, const model_config& c, const std::st
 }  // namespace
 
 result<std::shared_ptr<const model>> model::load(device& dev, const model_source& source,
-                                                 std::shared_ptr<const void> keep_alive) {
+                                                 std::shared_ptr<const void> keep_alive,
+                                                 std::optional<layer_range> part) {
   auto config = source.config();
   if (!config) return fail(std::move(config.error()));
   if (auto fits = check_heads(dev, *config, source.name()); !fits) return fail(std::move(fits.error()));
-  return model_builder(&dev, *config).from_source(source, std::move(keep_alive));
+  return model_builder(&dev, *config, part).from_source(source, std::move(keep_alive));
 }
 
-result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config,
-                                                  std::uint64_t seed) {
+result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config, std::uint64_t seed,
+                                                  std::optional<layer_range> part) {
   if (auto fits = check_heads(dev, config, config.name); !fits) return fail(std::move(fits.error()));
   // Pages are committed when they are filled: without this check a shape too large ends in the kernel's OOM
   // killer.
   const auto memory = dev.info().memory_bytes;
-  if (memory != 0 && config.dummy_bytes() > memory)
-    return fail(ec::out_of_space, config.name + ": the weights take " +
-                                      std::to_string(config.dummy_bytes() / MiB) + " MiB, the device has " +
-                                      std::to_string(memory / MiB));
-  return model_builder(&dev, config).from_seed(seed);
+  const auto bytes = (part ? config_of_layers(config, *part) : config).dummy_bytes();
+  if (memory != 0 && bytes > memory)
+    return fail(ec::out_of_space, config.name + ": the weights take " + std::to_string(bytes / MiB) +
+                                      " MiB, the device has " + std::to_string(memory / MiB));
+  return model_builder(&dev, config, part).from_seed(seed);
 }
 
 result<model_identity> model::identify(const model_source& source) {

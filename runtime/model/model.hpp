@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gpu/device.hpp"
@@ -72,16 +73,19 @@ class model {
   /// @param keep_alive  owner of the source's bytes (the mapping); held as long as the model. If empty, the
   /// caller
   ///                    keeps the bytes alive.
+  /// @param part  the layers to load, and with the first one the embedding, with the last one the output matrix; nothing:
+  /// all. The fingerprint is the whole model's all the same. @pre they are the source's.
   /// @error `ec::corrupt` naming the missing or misshapen tensor; `ec::unsupported` if the device does not
   /// take heads of this size; what `device::load_weight` reports.
   static result<std::shared_ptr<const model>> load(device& dev, const model_source& source,
-                                                   std::shared_ptr<const void> keep_alive = {});
+                                                   std::shared_ptr<const void> keep_alive = {},
+                                                   std::optional<layer_range> part = {});
 
   /// Random weights of `config.dummy_type`, scaled so that activations stay tame. Same seed, same weights,
   /// anywhere; all layers have the same ones. Made in their quantised form: no f32 copy ever exists.
   /// @error `ec::out_of_space` if the device says that it has less memory than the weights take.
   static result<std::shared_ptr<const model>> dummy(device& dev, const model_config& config,
-                                                    std::uint64_t seed);
+                                                    std::uint64_t seed, std::optional<layer_range> part = {});
 
   /// The identity of the model that `load` or `dummy` would make, without a device and without reading or
   /// making the weights: of a file, samples of some KiB per tensor are read.
@@ -93,7 +97,12 @@ class model {
   model& operator=(const model&) = delete;
   ~model();
 
+  /// Of the layers that were loaded, see `config_of_layers`.
   const model_config& config() const noexcept { return config_; }
+  /// The layers that were loaded, as the whole model counts them.
+  layer_range part() const noexcept { return part_; }
+  bool embeds() const noexcept { return part_.first == 0; }     ///< has the embedding of tokens
+  bool makes_logits() const noexcept { return makes_logits_; }  ///< has the last layer and the output matrix
   /// Identity of what decides KV contents: shape, tensor directory and samples of every tensor's bytes. Same
   /// on all hosts and from `identify`. Two models that differ only in unsampled bytes collide; a file
   /// checksum is the caller's choice.
@@ -102,16 +111,18 @@ class model {
     return layout_of(config_, block_tokens, dtype);
   }
 
-  const weight& embedding() const noexcept { return *embedding_; }
+  const weight& embedding() const noexcept { return *embedding_; }  ///< @pre embeds, or output is tied to it
   const weight& output() const noexcept { return output_ ? *output_ : *embedding_; }
   const float* output_gain() const noexcept { return output_gain_; }
-  const layer_weights& layer(std::uint32_t i) const noexcept { return layers_[i]; }
+  const layer_weights& layer(std::uint32_t i) const noexcept { return layers_[i]; }  ///< of `part`, from 0
 
  private:
   friend class model_builder;
   model();
 
   model_config config_;
+  layer_range part_;
+  bool makes_logits_ = true;
   hash128 fingerprint_;
   std::shared_ptr<const void> keep_alive_;
   std::vector<std::shared_ptr<const void>>

@@ -58,6 +58,15 @@ std::uint64_t model_config::dummy_bytes() const noexcept {
   return parameter_count() / block_elements(dummy_type) * block_bytes(dummy_type);
 }
 
+model_config config_of_layers(const model_config& whole, layer_range layers) {
+  auto part = whole;
+  part.n_layers = layers.count;
+  if (!whole.windows.empty())
+    part.windows.assign(whole.windows.begin() + layers.first, whole.windows.begin() + layers.end());
+  part.dense_layers = std::min(whole.dense_layers - std::min(whole.dense_layers, layers.first), layers.count);
+  return part;
+}
+
 kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype dtype) noexcept {
   return {.n_layers = c.n_layers,
           .n_kv_heads = c.n_kv_heads,

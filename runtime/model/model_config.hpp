@@ -11,6 +11,7 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/model/gguf.hpp"
+#include "runtime/model/layer_range.hpp"
 
 namespace mooncaf {
 
@@ -122,6 +123,9 @@ struct model_config {
 
   friend bool operator==(const model_config&, const model_config&) = default;
 };
+
+/// The shape of a model that has some of its layers alone, numbered from 0. @pre the layers are the model's.
+model_config config_of_layers(const model_config& whole, layer_range layers);
 
 /// Layout of the KV blocks of this model.
 kv_layout layout_of(const model_config& config, std::uint32_t block_tokens, kv_dtype dtype) noexcept;

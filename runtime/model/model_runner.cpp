@@ -46,8 +46,9 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
 
-  auto scratch =
-      pass_scratch::make(dev, c, {options.max_batch_tokens, options.max_logit_rows, !r->logits_in_place_});
+  auto scratch = pass_scratch::make(
+      dev, c,
+      {options.max_batch_tokens, options.max_logit_rows, !r->logits_in_place_ && r->model_->makes_logits()});
   if (!scratch) return fail(std::move(scratch.error()));
   r->scratch_ = std::move(*scratch);
   r->queue_ = dev.make_queue(options.priority);
@@ -67,8 +68,9 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
 }
 
 // Everything is checked before the first write: a refused batch leaves the blocks of its items as they were.
-result<void> model_runner::check(std::span<const batch_item> items, std::span<float> logits) const {
+result<void> model_runner::check(const stage_work& work) const {
   const auto& c = model_->config();
+  const auto& items = work.items;
   std::size_t tokens = 0, wanted = 0, rows = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];
@@ -101,91 +103,109 @@ result<void> model_runner::check(std::span<const batch_item> items, std::span<fl
   if (rows > options_.max_logit_rows)
     return fail(ec::invalid_argument, std::to_string(rows) + " items want logits, at most " +
                                           std::to_string(options_.max_logit_rows) + " may");
-  if (logits.size() != wanted * c.vocab_size)
-    return fail(ec::invalid_argument, "logits have room for " + std::to_string(logits.size()) + " values, " +
-                                          std::to_string(wanted * c.vocab_size) + " are needed");
+  if (work.from.size() != (model_->embeds() ? 0 : tokens * c.dim) ||
+      work.to.size() != (model_->makes_logits() ? 0 : tokens * c.dim) ||
+      (rows != 0 && !model_->makes_logits()))
+    return fail(ec::invalid_argument, "a pass of layers " + std::to_string(layers().first) + " to " +
+                                          std::to_string(layers().end()) +
+                                          " gets, leaves or chooses what other layers do");
+  if (work.logits.size() != wanted * c.vocab_size)
+    return fail(ec::invalid_argument, "logits have room for " + std::to_string(work.logits.size()) +
+                                          " values, " + std::to_string(wanted * c.vocab_size) +
+                                          " are needed");
   return {};
 }
 
 result<void> model_runner::forward(std::span<const batch_item> items, std::span<float> logits,
                                    const layer_done_fn& done, const std::atomic<bool>* cancel,
                                    const before_layer_fn& before) {
-  if (auto fine = check(items, logits); !fine) return fine;
-  if (!mirror_) return pass(items, logits, done, cancel, before);
+  return run({items, {}, {}, logits, done, cancel, before});
+}
+
+result<void> model_runner::run(const stage_work& work) {
+  if (auto fine = check(work); !fine) return fine;
+  if (!mirror_) return pass(work);
   try {
-    return mirrored(items, logits, done, cancel, before);
+    return mirrored(work);
   } catch (const device_failure&) {
     // A failed device may still write to the host's blocks, and other runners wait for the device's blocks.
     try {
       queue_->synchronize();
     } catch (const device_failure&) {
     }
-    let_readers_go(items);
+    let_readers_go(work.items);
     mirror_->abandon();
     throw;
   }
 }
 
-result<void> model_runner::mirrored(std::span<const batch_item> items, std::span<float> logits,
-                                    const layer_done_fn& done, const std::atomic<bool>* cancel,
-                                    const before_layer_fn& before) {
+result<void> model_runner::mirrored(stage_work work) {
   // Items whose contexts do not fit into the device together are computed one part after the other: no bit
   // depends on what shares a pass.
-  while (!items.empty()) {
-    const auto part = items.first(mirror_->begin(items));
-    if (part.empty())
+  const auto take = [](auto& of, std::size_t count) {
+    const auto part = of.first(of.empty() ? 0 : count);
+    of = of.subspan(part.size());
+    return part;
+  };
+  while (!work.items.empty()) {
+    auto part = work;
+    part.items = take(work.items, mirror_->begin(work.items));
+    if (part.items.empty())
       return fail(ec::invalid_argument,
-                  "a context of " + std::to_string(items.front().start + items.front().tokens.size()) +
+                  "a context of " +
+                      std::to_string(work.items.front().start + work.items.front().tokens.size()) +
                       " tokens does not fit into the device's KV memory");
-    const auto wanted = static_cast<std::size_t>(std::ranges::count(part, true, &batch_item::want_logits));
-    const auto own = logits.first(wanted * vocab_size());
-    items = items.subspan(part.size());
-    logits = logits.subspan(own.size());
-    auto computed = pass(part, own, items.empty() ? done : layer_done_fn{}, cancel, before);
-    let_readers_go(part);
+    std::size_t rows = 0, wanted = 0;
+    for (const auto& item : part.items) rows += item.tokens.size(), wanted += item.want_logits ? 1 : 0;
+    part.from = take(work.from, rows * model_->config().dim);
+    part.to = take(work.to, rows * model_->config().dim);
+    part.logits = take(work.logits, wanted * vocab_size());
+    if (!work.items.empty()) part.done = {};
+    auto computed = pass(part);
+    let_readers_go(part.items);
     mirror_->end(computed.has_value());
     if (!computed) return computed;
   }
   return {};
 }
 
-result<void> model_runner::pass(std::span<const batch_item> items, std::span<float> logits,
-                                const layer_done_fn& done, const std::atomic<bool>* cancel,
-                                const before_layer_fn& before) {
+result<void> model_runner::pass(const stage_work& work) {
+  const auto& items = work.items;
   plan_.begin(items, options_.layout.block_tokens, mirror_.get());
   if (lora_) lora_->plan(items);
-  step_ =
-      collector_ != nullptr && mirror_ && !done && !cancel && !before && plan_.tokens.size() == items.size();
-  auto computed = step_ ? (run_step(), result<void>{}) : run_layers(done, cancel, before);
+  const bool whole = work.from.empty() && work.to.empty();
+  step_ = collector_ != nullptr && mirror_ && whole && !work.done && !work.cancel && !work.before &&
+          plan_.tokens.size() == items.size();
+  auto computed = step_ ? (run_step(), result<void>{}) : run_layers(work);
   const device_turn turn(*queue_);
+  if (computed && !work.to.empty()) queue_->download(scratch_->x(plan_.tokens.size()).data, work.to);
   for (std::size_t i = 0; computed && plan_.every_row && i < items.size(); ++i)
     if (items[i].each_row || items[i].each_hidden) show_rows(items[i], plan_.seqs[i].q_begin);
-  if (computed && !plan_.last_rows.empty()) write_logits(items, logits);
+  if (computed && !plan_.last_rows.empty()) write_logits(items, work.logits);
   if (computed && checks()) checksum_blocks(items);
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
   return computed;
 }
 
-result<void> model_runner::run_layers(const layer_done_fn& done, const std::atomic<bool>* cancel,
-                                      const before_layer_fn& before) {
-  const auto& c = model_->config();
-  for (std::uint32_t layer = 0; layer < c.n_layers; ++layer) {
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed))
-      return fail(ec::cancelled, "before layer " + std::to_string(layer));
-    if (auto ready = fetch_layer(layer, before); !ready) return ready;
+result<void> model_runner::run_layers(const stage_work& work) {
+  const auto count = layers().count;
+  for (std::uint32_t layer = 0; layer < count; ++layer) {
+    if (work.cancel != nullptr && work.cancel->load(std::memory_order_relaxed))
+      return fail(ec::cancelled, "before layer " + std::to_string(layers().first + layer));
+    if (auto ready = fetch_layer(layer, work.before); !ready) return ready;
     {
       const device_turn turn(*queue_);
-      if (layer == 0) begin_tokens();
-      run_layer(layer, done);
+      if (layer == 0) begin_tokens(work.from);
+      run_layer(layer, work.done);
     }
     if (!mirror_ || layer == 0) continue;
     // No more than a layer ahead of the device, so that a cancelled pass ends soon.
     wait_for(written_[layer - 1]);
     tell_readers(layer - 1);
-    tell_stored(layer, done, false);
+    tell_stored(layer, work.done, false);
   }
-  if (mirror_) tell_readers(c.n_layers - 1), tell_stored(c.n_layers, done, true);
+  if (mirror_) tell_readers(count - 1), tell_stored(count, work.done, true);
   return {};
 }
 
@@ -196,15 +216,16 @@ void model_runner::run_step() {
   const device_turn turn(*queue_);
   queue_->wait(mirror_->loaded(model_->config().n_layers - 1));
   collector_->collect();
-  begin_tokens();
+  begin_tokens({});
   for (std::uint32_t layer = 0; layer < model_->config().n_layers; ++layer) run_layer(layer, {});
   collector_->hand_over();
   mirror_->store_all(queue_->record());
 }
 
-void model_runner::begin_tokens() {
+void model_runner::begin_tokens(std::span<const float> from) {
   const auto& c = model_->config();
   const auto x = scratch_->x(plan_.tokens.size());
+  if (!model_->embeds()) return queue_->upload(from, x.data);
   queue_->embed(model_->embedding(), plan_.tokens, x);
   if (c.embedding_scale != 1) queue_->scale(x, c.embedding_scale);
 }
@@ -213,7 +234,7 @@ void model_runner::begin_tokens() {
 result<void> model_runner::fetch_layer(std::uint32_t layer, const before_layer_fn& before) {
   if (layer == 0) told_ = 0;
   if (before)
-    if (auto ready = before(layer); !ready) return ready;
+    if (auto ready = before(layers().first + layer); !ready) return ready;
   if (!mirror_) return {};
   if (before) mirror_->load(layer);
   else mirror_->load_all();
@@ -226,7 +247,7 @@ void model_runner::tell_stored(std::uint32_t layers, const layer_done_fn& done, 
   for (; done && told_ < layers; ++told_) {
     if (wait) wait_for(mirror_->stored(told_));
     else if (!is_reached(mirror_->stored(told_))) return;
-    done(told_);
+    done(model_->part().first + told_);
   }
 }
 
@@ -236,7 +257,7 @@ void model_runner::tell_readers(std::uint32_t layer) {
     const auto& item = plan_.items[i];
     if (item.reader == nullptr) continue;
     wait_for(written_[layer]);
-    item.reader->on_device(layer, item.start, static_cast<std::uint32_t>(item.tokens.size()),
+    item.reader->on_device(layers().first + layer, item.start, static_cast<std::uint32_t>(item.tokens.size()),
                            mirror_->blocks(i));
   }
 }
@@ -250,8 +271,9 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   const auto h = scratch_->h(n, c.dim);
   // Behind the last layer's KV only the rows that become logits matter; a chunk in the middle of a prompt has
   // none.
-  const bool narrow = layer + 1 == c.n_layers && plan_.last_rows.size() < n && !plan_.every_row;
-  if (lora_) lora_->begin_layer(layer);
+  const bool narrow =
+      model_->makes_logits() && layer + 1 == c.n_layers && plan_.last_rows.size() < n && !plan_.every_row;
+  if (lora_) lora_->begin_layer(layers().first + layer);
   queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
   if (c.latent.rank != 0) {
     const std::array rows{linear_job{w.k.get(), nullptr, scratch_->k(n)}};
@@ -309,7 +331,7 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   }
   if (!done) return;
   queue_->synchronize();
-  done(layer);
+  done(layers().first + layer);
 }
 
 /// Finishes the queries, attends over the blocks, and writes the output projection to `projected`.

@@ -20,6 +20,7 @@
 #include "runtime/model/model.hpp"
 #include "runtime/model/pass_plan.hpp"
 #include "runtime/model/pass_scratch.hpp"
+#include "runtime/model/pass_stage.hpp"
 
 namespace mooncaf {
 
@@ -40,7 +41,8 @@ struct runner_options {
 /// host device a pass allocates nothing, but for the first that calls `each_row` or `each_hidden`. On a
 /// device with memory of its own it computes in blocks there (`kv_mirror`), in several turns if a batch does
 /// not fit.
-class model_runner final : public forward_pass {
+/// Of a model that has some of its layers alone it is a stage of a group: `run` is its pass, and `forward` refuses.
+class model_runner final : public forward_pass, public pass_stage {
  public:
   /// @error `ec::invalid_argument` if a layout is not this model's, a limit is 0, or the device's KV is
   /// missing; `ec::out_of_space`.
@@ -51,6 +53,8 @@ class model_runner final : public forward_pass {
   result<void> forward(std::span<const batch_item> items, std::span<float> logits,
                        const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
                        const before_layer_fn& before = {}) override;
+  result<void> run(const stage_work& work) override;
+  layer_range layers() const noexcept override { return model_->part(); }
 
   bool checks() const noexcept override {
     // A page in another order than the device's block has another checksum than the block.
@@ -65,16 +69,13 @@ class model_runner final : public forward_pass {
 
  private:
   model_runner() = default;
-  result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
+  result<void> check(const stage_work& work) const;
   /// In as many parts as the device's blocks have room for.
-  result<void> mirrored(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
-                        const std::atomic<bool>* cancel, const before_layer_fn& before);
-  result<void> pass(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
-                    const std::atomic<bool>* cancel, const before_layer_fn& before);
-  result<void> run_layers(const layer_done_fn& done, const std::atomic<bool>* cancel,
-                          const before_layer_fn& before);
+  result<void> mirrored(stage_work work);
+  result<void> pass(const stage_work& work);
+  result<void> run_layers(const stage_work& work);
   void run_step();
-  void begin_tokens();
+  void begin_tokens(std::span<const float> from);
   result<void> fetch_layer(std::uint32_t layer, const before_layer_fn& before);
   void tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait);
   void tell_readers(std::uint32_t layer);

@@ -114,11 +114,13 @@ void prefill_core::open_stream(attempt& a, std::uint32_t sure) {
   if (options_.layerwise && sure > 0) actions_.emplace_back(send{owner, 0, sure});
 }
 
+// A step that waits for layers is alone in a group: when they do not come, its prompts are queued anew.
 void prefill_core::step(time_point now) {
-  if (computing_) return;
+  if (entered_ || steps_ == options_.stages || (steps_ > 0 && step_waits_)) return;
   const auto chunks = queue_.next(now);
   if (chunks.empty()) return use_idle_device(now);
-  computing_ = true;
+  entered_ = true;
+  ++steps_;
   step_waits_ = false;
   compute order;
   for (const auto& chunk : chunks) {
@@ -130,7 +132,7 @@ void prefill_core::step(time_point now) {
 }
 
 prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
-  a.busy = true;
+  ++a.in_steps;
   prefill_part part;
   part.owner = a.claim.owner();
   part.start = chunk.start;
@@ -145,6 +147,8 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
     part.scored = std::min(chunk.tokens, a.scored_tokens - chunk.start - 1);
   part.pools = a.pooling == pooling_kind::mean || (part.last && a.pooling != pooling_kind::none);
   if (part.pools) part.pooled = a.pooled;
+  // Sums go from part to part, so the next one waits for this one.
+  if (a.pooling == pooling_kind::mean && !part.last) queue_.cancel(chunk.id);
   if (a.early && a.claim.loading()) {
     part.patience = a.arrival.patience();
     step_waits_ = true;
@@ -152,14 +156,29 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
   return part;
 }
 
+void prefill_core::stage_free(time_point now) {
+  entered_ = false;
+  step(now);
+}
+
+duration prefill_core::stage_time(duration took, time_point now) const {
+  if (options_.stages == 1) return took;
+  // Steps that follow each other through the stages end a stage's time apart.
+  return beside_ ? std::min(took, now - last_end_) : took / options_.stages;
+}
+
 void prefill_core::step_ended(std::vector<prefill_outcome> outcomes, duration took, const error& failure,
                               time_point now) {
-  computing_ = false;
-  busy_ += took;
+  --steps_;
+  if (options_.stages == 1) entered_ = false;
+  const auto of_stage = stage_time(took, now);
+  beside_ = steps_ > 0;
+  last_end_ = now;
+  busy_ += of_stage;
   // A batch does not tell the time of each of its requests; and a pass that waited for layers tells nothing
   // of computing.
   if (failure.code == ec::none && outcomes.size() == 1 && !step_waits_)
-    computing_model_.observe(outcomes[0].tokens, outcomes[0].start, took);
+    computing_model_.observe(outcomes[0].tokens, outcomes[0].start, of_stage);
   std::uint64_t tokens = 0;
   for (const auto& o : outcomes) tokens += o.tokens;
   for (auto& o : outcomes) {
@@ -172,7 +191,7 @@ void prefill_core::step_ended(std::vector<prefill_outcome> outcomes, duration to
 void prefill_core::part_ended(prefill_outcome&& outcome, duration took, const error& failure,
                               time_point now) {
   auto& a = attempts_.at(outcome.owner);  // an attempt in a step is not forgotten
-  a.busy = false;
+  --a.in_steps;
   if (a.over) return end(outcome.owner);
   if (failure.code != ec::none) {
     if (!a.early && !step_waits_) return fail(outcome.owner, failure, false);
@@ -203,7 +222,8 @@ void prefill_core::use(attempt& a, prefill_outcome&& outcome, duration took) {
   if (!outcome.checksums.empty()) {
     actions_.emplace_back(commit{owner, a.claim.name(outcome.first_block, outcome.checksums), false});
   }
-  if (a.computed == a.prompt_tokens) answer(a, outcome.token, outcome.finish);
+  if (a.computed == a.prompt_tokens) return answer(a, outcome.token, outcome.finish);
+  if (a.pooling == pooling_kind::mean) queue(a);
 }
 
 void prefill_core::answer(attempt& a, const token_msg& token, finish_reason finish) {
@@ -316,7 +336,7 @@ void prefill_core::fail(std::uint64_t owner, error cause, bool retriable) {
   message.id = a.id;
   message.cause = std::move(cause);
   message.retriable = retriable;
-  message.lost_device = lost_ && a.busy && !leaving_;
+  message.lost_device = lost_ && a.in_steps > 0 && !leaving_;
   message.wasted_prefill_tokens = a.computed - std::min(a.computed, a.stats.cached_tokens);
   actions_.emplace_back(std::move(message));
   end(owner);
@@ -346,7 +366,7 @@ void prefill_core::end(std::uint64_t owner) {
     if (a.streams && !a.sent) actions_.emplace_back(stop_stream{owner});
   }
   // The blocks stay ours while a step, a fetch or a slice touches them; the end of each comes back here.
-  if (a.busy || a.claim.loading() || (a.streams && !a.sent)) return;
+  if (a.in_steps > 0 || a.claim.loading() || (a.streams && !a.sent)) return;
   early_targets_.erase(owner);
   actions_.emplace_back(release{owner});
   actions_.emplace_back(forget{owner, !a.streams || a.fenced});
@@ -355,7 +375,7 @@ void prefill_core::end(std::uint64_t owner) {
 
 worker_load prefill_core::load() const {
   worker_load out;
-  out.running = computing_ ? 1 : 0;
+  out.running = steps_ > 0 ? 1 : 0;
   out.waiting = static_cast<std::uint32_t>(attempts_.size());
   out.waiting_tokens = queue_.waiting_tokens();
   out.busy_ns = busy_.count();

@@ -104,7 +104,7 @@ struct found_on_device {
   std::uint64_t owner = 0;
   std::uint32_t blocks = 0;
 };
-/// The free device computes these; tell `step_ended`.
+/// The free device computes these; tell `step_ended`, and in a pipeline group `stage_free` before it.
 struct compute {
   std::vector<prefill_part> parts;
 };
@@ -167,6 +167,7 @@ using prefill_actions =
 
 struct prefill_core_options {
   std::uint32_t layers = 1;
+  std::uint32_t stages = 1;      ///< of a pipeline group: steps that are computed at once
   bool layerwise = true;         ///< KV leaves while it is being computed
   std::uint32_t disk_parts = 1;  ///< runs of layers in which the own disk gives blocks back
   std::size_t max_attempts = 1;
@@ -221,7 +222,7 @@ class prefill_core {
     bool aimed = false;          ///< … and knows where to
     bool sent = false;           ///< … and has ended
     bool fenced = true;          ///< … so that nothing of it can land any more
-    bool busy = false;           ///< a step writes its blocks
+    std::uint32_t in_steps = 0;  ///< steps that write its blocks
     bool over = false;           ///< cancelled or failed; waits until nothing touches its blocks
   };
 
@@ -247,7 +248,9 @@ class prefill_core {
   /// So many leading layers of the fetched blocks are in.
   void layers_in(std::uint64_t owner, std::uint32_t layers, time_point now);
   void waited(std::uint64_t owner, time_point now);
-  /// @param took  the whole step. @param failure  code none: all of it was computed.
+  /// The first stage of the group can take the next step.
+  void stage_free(time_point now);
+  /// The oldest step has ended. @param took  the whole of it. @param failure  code none: all of it was computed.
   void step_ended(std::vector<prefill_outcome> outcomes, duration took, const error& failure, time_point now);
   /// Decode's slots; may come before the job.
   void target(const kv_target& where, time_point now);
@@ -286,7 +289,7 @@ class prefill_core {
   void pin_again(attempt& a, std::uint32_t from_ssd, time_point now);
   std::uint32_t adopt(attempt& a, const remote_blocks& got);
   /// Whether nothing is being computed and nothing waits to be.
-  bool idle() const noexcept { return !computing_ && queue_.size() == 0; }
+  bool idle() const noexcept { return steps_ == 0 && queue_.size() == 0; }
   /// Tokens that the stage at work loads; 0: none is.
   std::uint32_t tokens_loading(const attempt& a) const;
   void remind(const attempt& a);
@@ -311,6 +314,8 @@ class prefill_core {
   /// @param sure  leading positions that may leave.
   void open_stream(attempt& a, std::uint32_t sure);
   void step(time_point now);
+  /// The time of one stage in a step that has ended.
+  duration stage_time(duration took, time_point now) const;
   prefill_part part_of(attempt& a, const prefill_chunk& chunk);
   void part_ended(prefill_outcome&& outcome, duration took, const error& failure, time_point now);
   void use(attempt& a, prefill_outcome&& outcome, duration took);
@@ -326,9 +331,12 @@ class prefill_core {
   std::unordered_map<std::uint64_t, attempt> attempts_;  ///< by owner
   std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job
-  bool computing_ = false;
-  duration busy_{};            ///< that steps took, since the start
-  bool step_waits_ = false;    ///< the step at work waits for layers
+  bool entered_ = false;                                           ///< a step is at the first stage
+  std::uint32_t steps_ = 0;                                        ///< that are being computed
+  bool beside_ = false;                                            ///< … since when the last one ended
+  time_point last_end_{};                                          ///< of a step
+  duration busy_{};                                                ///< that steps took, since the start
+  bool step_waits_ = false;                                        ///< the step at work waits for layers
   std::optional<error> lost_;  ///< why the device computes nothing any more
   bool leaving_ = false;       ///< … it is whole, and its process leaves
   prefill_actions actions_;

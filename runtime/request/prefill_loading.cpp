@@ -229,7 +229,7 @@ void prefill_core::settle(attempt& a, const remote_blocks& got, time_point now) 
 /// From behind what was here, once neither a pass nor a transfer touches its blocks.
 void prefill_core::compute_again(attempt& a, time_point now) {
   queue_.cancel(request_id{a.claim.owner()});
-  if (a.busy || a.claim.loading()) return;
+  if (a.in_steps > 0 || a.claim.loading()) return;
   a.held.clear();
   actions_.emplace_back(prefill_action::choose_again{a.claim.owner()});
   a.early = false;

@@ -96,7 +96,7 @@ modelled_pass::modelled_pass(const modelled_options& options, pacing pace)
     : options_(options),
       pace_(std::move(pace)),
       costs_(options.hardware),
-      tier_(tier_of(options.hardware)),
+      tier_(tier_of(options.hardware, options.stages)),
       layout_(modelled_layout(options.hardware)) {}
 
 result<void> modelled_pass::check(std::span<const batch_item> items, std::span<float> logits) const {
@@ -141,19 +141,47 @@ duration modelled_pass::length_of(std::span<const batch_item> items) {
   return from_seconds(seconds / options_.time_scale);
 }
 
-result<void> modelled_pass::wait(time_point until, const std::atomic<bool>* cancel) const {
+/// As the first stage takes it, and behind the steps before it at every stage: see `prefill_instance`.
+modelled_pass::pass modelled_pass::enter(std::span<const batch_item> items) {
+  const std::lock_guard lock{mutex_};
+  const auto length = length_of(items);
+  const auto stage = length / options_.stages;
+  const auto hops =
+      (options_.stages - 1) * from_seconds(options_.hardware.network_latency_s / options_.time_scale);
+  pass p;
+  p.items = items;
+  p.before.assign(items.size(), {});
+  p.began = pace_.now();
+  if (p.began - free_ < std::min(callers_work, stage / 2)) p.began = free_;
+  p.first_free = p.began + stage;
+  p.ends = p.began + length + hops;
+  if (options_.stages > 1) p.ends = std::max(p.ends, last_end_ + stage);
+  free_ = p.first_free;
+  last_end_ = p.ends;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) p.places[layer] = layers_[layer].place();
+  return p;
+}
+
+void modelled_pass::tell_free(pass& p) const {
+  if (free_told_ && !std::exchange(p.told, true)) free_told_();
+}
+
+result<void> modelled_pass::wait(pass& p, time_point until, const std::atomic<bool>* cancel) const {
   for (auto now = pace_.now(); now < until; now = pace_.now()) {
     if (cancel != nullptr && cancel->load()) return fail(ec::cancelled);
-    pace_.wait_until(cancel == nullptr ? until : std::min(until, now + look_again));
+    if (now >= p.first_free) tell_free(p);
+    auto next = cancel == nullptr ? until : std::min(until, now + look_again);
+    if (free_told_ && !p.told) next = std::min(next, p.first_free);
+    pace_.wait_until(next);
   }
   return {};
 }
 
 /// Reads the state before each item from the layer's KV, and writes the states of its own tokens.
-result<void> modelled_pass::run_layer(std::span<const batch_item> items, std::uint32_t layer) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const auto& item = items[i];
-    auto& s = before_[i];
+result<void> modelled_pass::run_layer(pass& p, std::uint32_t layer) const {
+  for (std::size_t i = 0; i < p.items.size(); ++i) {
+    const auto& item = p.items[i];
+    auto& s = p.before[i];
     if (item.start > 0) {
       const auto at = item.start - 1;
       const auto had =
@@ -179,31 +207,58 @@ result<void> modelled_pass::run_layer(std::span<const batch_item> items, std::ui
 result<void> modelled_pass::forward(std::span<const batch_item> items, std::span<float> logits,
                                     const layer_done_fn& done, const std::atomic<bool>* cancel,
                                     const before_layer_fn& before) {
-  if (auto fit = check(items, logits); !fit) return fit;
-  const auto length = length_of(items);
-  auto at = pace_.now();
-  if (at - free_ < std::min(callers_work, length / 2)) at = free_;
-  before_.assign(items.size(), {});
-  for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    if (before) {
-      if (auto there = before(layer); !there) return there;
-      if (const auto now = pace_.now(); now - at > callers_work) at = now;
-    }
-    at += length / layers;
-    if (auto waited = wait(at, cancel); !waited) return waited;
-    if (auto ran = run_layer(items, layer); !ran) return ran;
-    if (done) done(layer);
+  if (auto fit = check(items, logits); !fit) {
+    if (free_told_) free_told_();
+    return fit;
   }
-  free_ = at;
-  show(items, logits);
-  return {};
+  auto p = enter(items);
+  auto outcome = run(p, done, cancel, before);
+  leave(p, outcome.has_value());
+  tell_free(p);
+  if (outcome) show(p, logits);
+  return outcome;
 }
 
-void modelled_pass::show(std::span<const batch_item> items, std::span<float> logits) const {
+/// Every layer is entered and left, so that the passes behind do not wait for ever.
+result<void> modelled_pass::run(pass& p, const layer_done_fn& done, const std::atomic<bool>* cancel,
+                                const before_layer_fn& before) {
+  const auto share = (p.ends - p.began) / layers;
+  auto at = p.began;
+  result<void> outcome;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    if (outcome && before) {
+      outcome = before(layer);
+      if (const auto late = pace_.now() - at; late > callers_work) {
+        at += late;
+        p.first_free += late;
+      }
+    }
+    at += share;
+    if (outcome) outcome = wait(p, at, cancel);
+    layers_[layer].enter(p.places[layer]);
+    if (outcome) outcome = run_layer(p, layer);
+    layers_[layer].leave();
+    if (outcome && done) done(layer);
+  }
+  p.ends = at;
+  return outcome;
+}
+
+/// What comes behind it is timed from its end, or if it was broken off from now.
+void modelled_pass::leave(const pass& p, bool whole) {
+  const std::lock_guard lock{mutex_};
+  const auto end = whole ? p.ends : pace_.now();
+  if (options_.stages == 1) free_ = end;
+  else if (!whole) free_ = std::min(free_, end);
+  last_end_ = whole ? std::max(last_end_, end) : std::min(last_end_, end);
+}
+
+void modelled_pass::show(const pass& p, std::span<float> logits) const {
+  const auto& items = p.items;
   std::vector<float> row;
   std::size_t wanted = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    auto state = before_[i];
+    auto state = p.before[i];
     row.resize(items[i].each_row ? modelled_vocab : 0);
     for (std::uint32_t t = 0; t < items[i].tokens.size(); ++t) {
       state = state.after(items[i].tokens[t]);

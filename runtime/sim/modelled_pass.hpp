@@ -4,9 +4,11 @@
 
 #include <array>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "runtime/base/turnstile.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/base/worker_role.hpp"
 #include "runtime/model/forward_pass.hpp"
@@ -57,6 +59,8 @@ struct modelled_options {
   profile hardware;
   worker_role role = worker_role::prefill;
   double time_scale = 1;  ///< a second here stands for so many of the profile's; > 0
+  /// Machines that share the layers (a pipeline group), as `prefill_instance` plays them; prefill only.
+  std::uint32_t stages = 1;
 };
 
 /// The KV of a token is its state: a pass reads the state before its first token out of the blocks, so its
@@ -75,21 +79,40 @@ class modelled_pass final : public forward_pass {
                        const before_layer_fn& before = {}) override;
   const kv_layout& layout() const noexcept override { return layout_; }
   std::size_t vocab_size() const noexcept override { return modelled_vocab; }
+  std::uint32_t stages() const noexcept override { return options_.stages; }
+  void when_free(std::function<void()> tell) override { free_told_ = std::move(tell); }
 
  private:
+  /// A pass under way.
+  struct pass {
+    std::span<const batch_item> items;
+    time_point began, first_free, ends;     ///< by the profile, on our clock
+    std::array<std::uint64_t, 2> places{};  ///< at each layer
+    bool told = false;                      ///< that the first stage is free
+    std::vector<token_state> before;        ///< by item: the state before its first token
+  };
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
   duration length_of(std::span<const batch_item> items);
-  result<void> wait(time_point until, const std::atomic<bool>* cancel) const;
-  result<void> run_layer(std::span<const batch_item> items, std::uint32_t layer);
-  void show(std::span<const batch_item> items, std::span<float> logits) const;
+  pass enter(std::span<const batch_item> items);
+  void tell_free(pass& p) const;
+  result<void> run(pass& p, const layer_done_fn& done, const std::atomic<bool>* cancel,
+                   const before_layer_fn& before);
+  void leave(const pass& p, bool whole);
+  /// Until `until`, and tells on the way that the first stage is free.
+  result<void> wait(pass& p, time_point until, const std::atomic<bool>* cancel) const;
+  result<void> run_layer(pass& p, std::uint32_t layer) const;
+  void show(const pass& p, std::span<float> logits) const;
 
   modelled_options options_;
   pacing pace_;
   cost_model costs_;
   std::optional<device_tier> tier_;
   kv_layout layout_;
-  time_point free_{};                // when the latest step ended, by the profile
-  std::vector<token_state> before_;  // of the pass under way, by item: the state before its first token
+  std::function<void()> free_told_;
+  std::array<turnstile, 2> layers_;  ///< a pass reads what the one before it wrote, layer by layer
+  std::mutex mutex_;                 ///< of what stands below, and of `tier_`
+  time_point free_{};                ///< when the first stage was free of the latest step, by the profile
+  time_point last_end_{};            ///< … when that step ends
 };
 
 }  // namespace mooncaf::sim

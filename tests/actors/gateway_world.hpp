@@ -58,6 +58,7 @@ inline prefill_worker_actor::behavior_type fake_prefill(prefill_worker_actor::po
       [](layers_atom, const attempt_id&) { FAIL_CHECK("internal"); },
       [](stop_atom, const attempt_id&) { FAIL_CHECK("internal"); },
       [](sent_atom, const attempt_id&, bool) { FAIL_CHECK("internal"); },
+      [](free_atom) { FAIL_CHECK("internal"); },
       [](tick_atom) { FAIL_CHECK("internal"); },
   };
 }

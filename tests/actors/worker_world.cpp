@@ -190,7 +190,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   c.opts.prefill.prefetch_threshold = 0;
   c.opts.decode.max_batch = 4;
   c.hardware = hardware_;
-  c.net = net_;
+  c.stages = {{hardware_, net_, nullptr}};
   c.shape = net_->config();
   c.text = text_;
   c.grammars = std::make_shared<grammar_cache>(text_);

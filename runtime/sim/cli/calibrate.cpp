@@ -43,6 +43,8 @@ struct machine {
   std::unique_ptr<device> hardware;
   served_model loaded;
   std::unique_ptr<model_runner> prefill, decode;
+
+  std::uint32_t context_tokens() const noexcept { return loaded.identity.config.context_length; }
 };
 
 /// Shows the measurement under way and how far it is: all of them take half a minute.
@@ -95,10 +97,10 @@ result<std::vector<timing_point>> measured(const progress& shown, std::string_vi
 result<machine> open_machine(const calibrate_request& r) {
   machine m;
   m.hardware = make_host_device({r.threads, false, {}});
-  auto loaded = load_served_model(m.hardware.get(), r.model, "auto", {true, !r.text.empty()});
+  auto loaded = load_served_model(std::array{m.hardware.get()}, r.model, "auto", {true, !r.text.empty()});
   if (!loaded) return fail(loaded.error());
   m.loaded = std::move(*loaded);
-  const auto& net = m.loaded.net;
+  const auto& net = m.loaded.nets.front();
   const auto layout = net->layout(r.block_tokens, r.format);
   auto prefill =
       model_runner::make(net, *m.hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
@@ -159,8 +161,8 @@ result<void> compare_formats(const calibrate_request& r, machine& m, calibrated&
   const std::string bytes{std::istreambuf_iterator<char>{file}, {}};
   if (!file) return fail(ec::io_error, "text: cannot read " + r.text);
   auto tokens = m.loaded.text->encode_prompt(bytes);
-  tokens.resize(std::min<std::size_t>(tokens.size(), m.loaded.net->config().context_length));
-  auto losses = format_losses(m.loaded.net, *m.hardware, tokens, r.chunk_tokens, io);
+  tokens.resize(std::min<std::size_t>(tokens.size(), m.loaded.identity.config.context_length));
+  auto losses = format_losses(m.loaded.nets.front(), *m.hardware, tokens, r.chunk_tokens, io);
   if (!losses) return fail(losses.error());
   into.text_tokens = tokens.size();
   into.losses = std::move(*losses);
@@ -174,8 +176,10 @@ result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   if (!mine) return fail(mine.error());
   calibrated out;
   if (const auto fits = compare_formats(r, *mine, out, io); !fits) return fail(fits.error());
-  const auto prefill = [&] { return calibrate_prefill(*mine->prefill, r.chunk_tokens); };
-  const auto decode = [&] { return calibrate_decode(*mine->decode, r.max_batch); };
+  const auto prefill = [&] {
+    return calibrate_prefill(*mine->prefill, mine->context_tokens(), r.chunk_tokens);
+  };
+  const auto decode = [&] { return calibrate_decode(*mine->decode, mine->context_tokens(), r.max_batch); };
   const auto passes = measured(shown, "prefill passes", prefill_repeats, prefill);
   if (!passes) return fail(passes.error());
   const auto steps = measured(shown, "decode steps", decode_repeats, decode);
@@ -191,12 +195,12 @@ result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   if (r.beside) {
     const auto other = open_machine(r);
     if (!other) return fail(other.error());
-    const auto slow_passes =
-        measured_beside(shown, "prefill passes beside decoding", prefill_repeats, prefill,
-                        [&] { (void)calibrate_decode(*other->decode, decode_neighbours); });
-    const auto slow_steps =
-        measured_beside(shown, "decode steps beside prefill", decode_repeats, decode,
-                        [&] { (void)calibrate_prefill(*other->prefill, r.chunk_tokens); });
+    const auto slow_passes = measured_beside(
+        shown, "prefill passes beside decoding", prefill_repeats, prefill,
+        [&] { (void)calibrate_decode(*other->decode, other->context_tokens(), decode_neighbours); });
+    const auto slow_steps = measured_beside(
+        shown, "decode steps beside prefill", decode_repeats, decode,
+        [&] { (void)calibrate_prefill(*other->prefill, other->context_tokens(), r.chunk_tokens); });
     if (!slow_passes || !slow_steps) return fail((slow_passes ? slow_steps : slow_passes).error());
     p.costs.prefill_beside_decode = slowdown_of(*slow_passes, *passes);
     p.costs.decode_beside_prefill = slowdown_of(*slow_steps, *steps);

@@ -28,7 +28,7 @@ struct calibrated {
 TEST_CASE("a prefill worker measures passes of several lengths, each with and without a prefix") {
   const calibrated c;
   const auto runner = c.runner(256, 1);
-  const auto samples = unwrap(calibrate_prefill(*runner, 256));
+  const auto samples = unwrap(calibrate_prefill(*runner, runner->options().context_tokens, 256));
   REQUIRE(samples.size() >= 4);
   CHECK(samples.size() % 2 == 0);
   for (std::size_t i = 0; i < samples.size(); i += 2) {
@@ -44,7 +44,7 @@ TEST_CASE("a prefill worker measures passes of several lengths, each with and wi
 TEST_CASE("a decode worker measures batches up to its largest, each with short and long contexts") {
   const calibrated c;
   const auto runner = c.runner(12, 12);
-  const auto samples = unwrap(calibrate_decode(*runner, 12));
+  const auto samples = unwrap(calibrate_decode(*runner, runner->options().context_tokens, 12));
   REQUIRE(samples.size() >= 4);
   CHECK(samples.front()[0] == 1);
   for (std::size_t i = 0; i < samples.size(); i += 2) {
@@ -58,8 +58,8 @@ TEST_CASE("a decode worker measures batches up to its largest, each with short a
 TEST_CASE("what the model refuses, calibration tells") {
   const calibrated c;
   const auto runner = c.runner(16, 1);
-  CHECK(!calibrate_decode(*runner, 4));    // rows of logits for one sequence
-  CHECK(!calibrate_prefill(*runner, 64));  // passes of 16 tokens at most
+  CHECK(!calibrate_decode(*runner, 512, 4));    // rows of logits for one sequence
+  CHECK(!calibrate_prefill(*runner, 512, 64));  // passes of 16 tokens at most
 }
 
 TEST_CASE(

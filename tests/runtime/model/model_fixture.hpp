@@ -71,10 +71,10 @@ class kv_space {
 };
 
 /// Feeds `tokens` from position `start` in chunks and returns the logits of the last one.
-inline std::vector<float> feed(model_runner& runner, const kv_space& kv, std::span<const std::int32_t> tokens,
+inline std::vector<float> feed(forward_pass& runner, const kv_space& kv, std::span<const std::int32_t> tokens,
                                std::size_t chunk, std::uint32_t start = 0,
                                const lora_adapter* adapter = nullptr) {
-  std::vector<float> logits(runner.model_in_use().config().vocab_size);
+  std::vector<float> logits(runner.vocab_size());
   for (std::size_t at = 0; at < tokens.size(); at += chunk) {
     const auto n = std::min(chunk, tokens.size() - at);
     const bool last = at + n == tokens.size();

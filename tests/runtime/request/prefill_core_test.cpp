@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
+#include <random>
+#include <unordered_map>
+#include <utility>
 
 #include "runtime/sched/block_hash.hpp"
 
@@ -17,8 +21,9 @@ namespace {
 
 constexpr node_id here{1}, decode_node{2}, gateway_node{3}, holder{4};
 
-prefill_core_options options(prefetch_mode mode) {
+prefill_core_options options(prefetch_mode mode, std::uint32_t stages = 1) {
   prefill_core_options out;
+  out.stages = stages;
   out.layers = 2;
   out.max_attempts = 2;
   out.batch = {.chunk_tokens = 8, .max_batch_tokens = 16, .block_tokens = 4};
@@ -28,8 +33,9 @@ prefill_core_options options(prefetch_mode mode) {
 }
 
 struct core_world {
-  explicit core_world(prefetch_mode mode = prefetch_mode::wait_complete)
-      : core(here, options(mode), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}) {}
+  explicit core_world(prefetch_mode mode = prefetch_mode::wait_complete, std::uint32_t stages = 1)
+      : core(here, options(mode, stages), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}) {
+  }
 
   work_order job(std::uint32_t tokens, node_id decode = decode_node, std::uint32_t source_blocks = 0) {
     work_order out;
@@ -79,16 +85,15 @@ struct core_world {
     look();
     return owner;
   }
-  /// The step that was asked for last, which computes all that it should, or fails.
-  void step(const error& failure = {}) {
-    REQUIRE(one<prefill_action::compute>());
+  static std::vector<prefill_outcome> outcomes_of(const std::vector<prefill_part>& parts) {
     std::vector<prefill_outcome> outcomes;
-    for (const auto& p : one<prefill_action::compute>()->parts) {
+    for (const auto& p : parts) {
       auto& out = outcomes.emplace_back();
       out.owner = p.owner;
       out.start = p.start;
       out.tokens = p.tokens;
       out.streamed = p.streams;
+      out.first_block = p.start / 4;
       out.token.id = 55;
       out.scores.resize(p.scored);
       out.pooled = p.pooled;
@@ -96,7 +101,12 @@ struct core_world {
       for (auto& sum : out.pooled) sum += p.tokens;
       for (auto i = p.start / 4; i < (p.start + p.tokens) / 4; ++i) out.checksums.push_back(100 + i);
     }
-    core.step_ended(std::move(outcomes), 8ms, failure, now);
+    return outcomes;
+  }
+  /// The step that was asked for last, which computes all that it should, or fails.
+  void step(const error& failure = {}) {
+    REQUIRE(one<prefill_action::compute>());
+    core.step_ended(outcomes_of(one<prefill_action::compute>()->parts), 8ms, failure, now);
     look();
   }
   /// What the holder of a prefix of three blocks sent.
@@ -299,6 +309,164 @@ TEST_CASE_FIXTURE(core_world, "a worker that leaves gives back what is not compu
   REQUIRE(has<attempt_failed>());
   CHECK(one<attempt_failed>()->retriable);
   CHECK(core.size() == 0);
+}
+
+namespace {
+
+/// A worker with a pipeline group, whose steps end when the test says so.
+struct group_world : core_world {
+  group_world() : core_world(prefetch_mode::wait_complete, 3) {}
+
+  /// Notes a step that has begun. @returns whether one has.
+  bool began() {
+    const auto* order = one<prefill_action::compute>();
+    if (order != nullptr) steps.push_back(order->parts);
+    seen.clear();
+    return order != nullptr;
+  }
+  bool free() {
+    core.stage_free(now);
+    look();
+    return began();
+  }
+  /// The oldest step ends.
+  void end(const error& failure = {}) {
+    now += 10ms;
+    const auto parts = std::move(steps.front());
+    steps.pop_front();
+    core.step_ended(outcomes_of(parts), 30ms, failure, now);
+    look();
+  }
+
+  std::deque<std::vector<prefill_part>> steps;  ///< under way
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(group_world,
+                  "a group takes a prompt's chunks one behind the other, as many as it has stages") {
+  reserve(job(40, here));
+  CHECK(began());
+  CHECK(free());
+  CHECK(free());
+  CHECK(!free());  // three are under way
+  for (std::size_t i = 0; i < 3; ++i) {
+    REQUIRE(steps[i].size() == 1);
+    CHECK(steps[i][0].start == 8 * i);
+  }
+  end();
+  CHECK(began());  // the first stage was free
+  end();
+  CHECK(!began());  // the fourth is at the first stage
+  CHECK(free());
+  CHECK(steps.back()[0].last);
+  CHECK(core.load().running == 1);
+  end();
+  end();
+  CHECK(!has<prefill_action::hand_over>());
+  end();
+  REQUIRE(one<prefill_action::hand_over>());
+  const auto& sums = one<prefill_action::hand_over>()->message.checksums;
+  REQUIRE(sums.size() == 10);
+  for (std::uint64_t i = 0; i < sums.size(); ++i) CHECK(sums[i] == 100 + i);
+  CHECK(core.load().running == 0);
+  CHECK(core.load().busy_ns == duration{50ms}.count());  // five stage times of 10 ms, not five steps of 30
+}
+
+TEST_CASE_FIXTURE(group_world, "a cancelled prompt keeps its blocks until the last of its steps has ended") {
+  const auto j = job(40);
+  const auto owner = reserve(j);
+  began();
+  free();
+  free();
+  core.cancel(j.id, now);
+  core.sent(owner, false, true);
+  look();
+  CHECK(!has<prefill_action::forget>());
+  end();
+  CHECK(!has<prefill_action::forget>());
+  end();
+  CHECK(!has<prefill_action::forget>());
+  end();
+  CHECK(has<prefill_action::release>());
+  CHECK(has<prefill_action::forget>());
+}
+
+TEST_CASE_FIXTURE(group_world, "one failure is told of a prompt that is at several stages") {
+  reserve(job(40, here));
+  began();
+  free();
+  end({ec::unavailable, "a stage broke"});
+  REQUIRE(one<attempt_failed>());
+  CHECK(!has<prefill_action::forget>());
+  end({ec::unavailable, "a stage broke"});
+  CHECK(!has<attempt_failed>());
+  CHECK(has<prefill_action::forget>());
+}
+
+TEST_CASE_FIXTURE(group_world,
+                  "hidden states are summed chunk by chunk, since each sum goes on with the one before") {
+  auto j = job(24, here);
+  j.sampling.pooling = pooling_kind::mean;
+  j.sampling.max_tokens = 1;
+  reserve(j);
+  CHECK(began());
+  CHECK(!free());
+  end();
+  CHECK(began());
+  CHECK(!free());
+  end();
+  CHECK(began());
+  end();
+  REQUIRE(one<first_token>());
+  CHECK(one<first_token>()->pooled == std::vector<std::uint32_t>{std::bit_cast<std::uint32_t>(1.0f)});
+}
+
+TEST_CASE_FIXTURE(group_world,
+                  "every token of many prompts is computed once and in order, whenever stages are free") {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    group_world w;
+    std::mt19937 random{seed};
+    std::unordered_map<std::uint64_t, std::uint32_t> computed, wanted;
+    bool entered = false;
+    const auto note = [&] {
+      for (const auto& a : w.seen) {
+        if (const auto* step = std::get_if<prefill_action::compute>(&a)) {
+          CHECK(!entered);
+          entered = true;
+          for (const auto& part : step->parts) {
+            CHECK(part.start == computed[part.owner]);
+            computed[part.owner] += part.tokens;
+          }
+          w.steps.push_back(step->parts);
+        }
+      }
+      CHECK(w.steps.size() <= 3);
+      w.seen.clear();
+    };
+    for (int turn = 0; turn < 80; ++turn) {
+      const auto pick = random() % 3;
+      if (pick == 0 && w.core.size() < 2) {
+        const auto tokens = 1 + random() % 60;
+        wanted[w.reserve(w.job(static_cast<std::uint32_t>(tokens), here))] =
+            static_cast<std::uint32_t>(tokens);
+      } else if (pick == 1 && entered) {
+        entered = false;
+        w.core.stage_free(w.now);
+        w.look();
+      } else if (pick == 2 && w.steps.size() > (entered ? 1u : 0u)) {
+        w.end();
+      }
+      note();
+    }
+    while (!w.steps.empty()) {
+      if (std::exchange(entered, false)) w.core.stage_free(w.now), w.look(), note();
+      w.end();
+      note();
+    }
+    CHECK(computed == wanted);
+    CHECK(w.core.size() == 0);
+  }
 }
 
 TEST_CASE("a prefix whose time is over is not waited for") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <random>
 
@@ -54,6 +55,41 @@ std::vector<std::int32_t> some_prompt(std::uint64_t seed, std::size_t n) {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "the first stage of a modelled group is free after its share of a step, which takes its time and the "
+    "hops") {
+  auto machine = small_machine();
+  machine.network_latency_s = 0.002;
+  manual_time time;
+  modelled_pass pass{{machine, worker_role::prefill, 1, 4}, time.pace()};
+  CHECK(pass.stages() == 4);
+  std::vector<time_point> free;
+  pass.when_free([&] { free.push_back(time.now); });
+  const auto prompt = some_prompt(3, 190);
+  sequence s{pass.layout()};
+  std::vector<float> logits(modelled_vocab);
+  const batch_item item{prompt, 0, s.at, true};
+  const auto began = time.now;
+  REQUIRE(pass.forward({&item, 1}, logits).has_value());
+  CHECK(free == std::vector{began + 50ms});
+  CHECK(time.now - began == 206ms);
+
+  manual_time other;
+  modelled_pass alone{{machine, worker_role::prefill}, other.pace()};
+  sequence t{pass.layout()};
+  std::vector<float> expected(modelled_vocab);
+  const batch_item same{prompt, 0, t.at, true};
+  REQUIRE(alone.forward({&same, 1}, expected).has_value());
+  CHECK(logits == expected);
+  CHECK(s.memory == t.memory);
+
+  const std::atomic<bool> cancelled{true};
+  CHECK(pass.forward({&item, 1}, logits, {}, &cancelled).error() == ec::cancelled);
+  CHECK(free.size() == 2);
+  CHECK(!pass.forward({&item, 1}, {}).has_value());  // no room for its logits
+  CHECK(free.size() == 3);
+}
 
 TEST_CASE("a modelled answer depends on the tokens before it alone, however they are cut into passes") {
   const auto machine = small_machine();
