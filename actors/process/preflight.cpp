@@ -32,12 +32,13 @@ const char* advice(int number) {
 }
 
 /// Also opens the driver and loads the kernels: a defect there is told before the weights are read.
-result<void> check_device(const std::string& device) {
-  const auto gpu = config::cuda_ordinal(device);
-  if (!gpu) return {};
-  const auto opened = cuda::open_cuda_driver(*gpu);
-  if (opened) return {};
-  return fail(opened.error().code, "device: " + opened.error().detail);
+result<void> check_device(const model_options& m) {
+  const auto gpu = config::cuda_ordinal(m.device);
+  for (std::uint32_t stage = 0; gpu && stage < m.pipeline; ++stage) {
+    const auto opened = cuda::open_cuda_driver(*gpu + stage);
+    if (!opened) return fail(opened.error().code, "device: " + opened.error().detail);
+  }
+  return {};
 }
 
 /// Opens the address and closes it again.
@@ -117,7 +118,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
     return wanted ? check_can_listen(option, at) : result<void>{};
   };
   const std::pair<exit_code, std::function<result<void>()>> steps[] = {
-      {exit_code::options, [&] { return computes ? check_device(o.model.device) : result<void>{}; }},
+      {exit_code::options, [&] { return computes ? check_device(o.model) : result<void>{}; }},
       {exit_code::address, [&] { return listen(true, "listen", o.cluster.listen); }},
       {exit_code::address, [&] { return listen(o.cluster.gateway && !succeeds, "http", o.gateway.http); }},
       {exit_code::address,

@@ -110,6 +110,11 @@ std::string prefill_lines(const simulation_options& o, double tokens, const std:
          of_host("cache", "ssd", in_mib(static_cast<double>(o.hardware.ssd_tokens) * token));
 }
 
+/// A pipeline group, whose machines stand in the file as the devices of one.
+std::string group_lines(const simulation_options& o) {
+  return o.pipeline == 1 ? std::string{} : of_host("model", "pipeline", std::to_string(o.pipeline));
+}
+
 std::string decode_lines(const simulation_options& o) {
   const auto& machine = o.decode_profile();
   return of_host("cache", "dram",
@@ -135,7 +140,8 @@ std::string host_sections(const plan_cluster& cluster, const simulation_options&
     return out;
   }
   for (std::uint32_t i = 0; i < cluster.prefill; ++i)
-    add("prefill", prefill_lines(o, static_cast<double>(o.hardware.dram_tokens), folder));
+    add("prefill",
+        group_lines(o) + prefill_lines(o, static_cast<double>(o.hardware.dram_tokens) * o.pipeline, folder));
   for (std::uint32_t i = 0; i < cluster.decode; ++i) add("decode", decode_lines(o));
   return out;
 }
@@ -159,8 +165,6 @@ std::string cluster_text(const plan_cluster& cluster, const simulation_options& 
 
 result<void> check(const plan_cluster& c) {
   const auto no = [](std::string why) { return fail(ec::unsupported, std::move(why)); };
-  if (c.pipeline > 1)
-    return no("the server has no pipeline groups: plan without --pipeline for files that it can run");
   if (c.admission == admission_policy::early_running)
     return no("the server has no admission early_running; it has early");
   return {};

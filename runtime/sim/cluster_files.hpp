@@ -23,7 +23,7 @@ struct cluster_file {
 ///
 /// It has the plan's options that differ from the server's defaults, and has been read back as `mooncaf up` does.
 /// @param folder  where it will lie, from the root: a planned SSD tier is kept there until the file names its disk.
-/// @error `ec::unsupported` for features of the simulation alone: pipeline groups, admission `early_running`.
+/// @error `ec::unsupported` for features of the simulation alone: admission `early_running`.
 /// `ec::invalid_argument` for values that the server's options do not allow.
 result<std::vector<cluster_file>> cluster_files(const plan_problem& problem, const plan_cluster& cluster,
                                                 const std::string& folder);

@@ -94,9 +94,8 @@ void head(std::string& out, const plan_problem& p, const plan_answer& a, const s
         a.cost_per_million_output_tokens, currency.c_str());
   }
   if (a.cluster.pipeline > 1) {
-    out +=
-        "beware               the server has no pipeline groups: they are simulated only, and --out refuses "
-        "them\n";
+    put(out, "beware               the %u machines of a group are devices of one host to the server\n",
+        a.cluster.pipeline);
   }
   const double slos = a.trace_lasts_s / p.base.ttft_slo_s;
   if (slos < 10) {

@@ -187,7 +187,11 @@ class prefill_twin {
   void flow(std::uint64_t owner);
   void settle(std::uint64_t owner, stream& s);
 
+  prefill_twin(machine& here, const prefill_core_options& options);
+
   machine& here_;
+  const std::uint32_t stages_;
+  time_point ends_{};  ///< when the latest step does
   prefill_core core_;
   std::map<std::uint64_t, std::shared_ptr<live>> requests_;
 };

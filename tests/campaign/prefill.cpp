@@ -14,6 +14,7 @@ prefill_core_options draw_options(dice& luck) {
                                      prefetch_mode::timeout};
   prefill_core_options out;
   out.layers = layers;
+  if (luck.chance(30)) out.stages = 2 + static_cast<std::uint32_t>(luck.below(3));
   out.layerwise = luck.chance(70);
   out.max_attempts = 16;
   out.batch = {.chunk_tokens = 8, .max_batch_tokens = 12, .block_tokens = block_tokens, .max_requests = 3};
@@ -28,8 +29,12 @@ prefill_core_options draw_options(dice& luck) {
 
 }  // namespace
 
-prefill_twin::prefill_twin(machine& here)
-    : here_(here), core_(node_of(here.self), draw_options(here.w.luck), prefill_model{prefill_samples}) {}
+prefill_twin::prefill_twin(machine& here) : prefill_twin(here, draw_options(here.w.luck)) {}
+
+prefill_twin::prefill_twin(machine& here, const prefill_core_options& options)
+    : here_(here),
+      stages_(options.stages),
+      core_(node_of(here.self), options, prefill_model{prefill_samples}) {}
 
 void prefill_twin::act() {
   for (auto actions = core_.take_actions(); !actions.empty(); actions = core_.take_actions()) {
@@ -165,7 +170,15 @@ void prefill_twin::carry_out(const prefill_action::release& order) { here_.cache
 
 void prefill_twin::carry_out(prefill_action::compute& order) {
   const auto took = here_.w.luck.between(1ms, 8ms);
-  here_.w.net.in(here_.self, took, [this, took, parts = std::move(order.parts)] { step(parts, took); });
+  if (stages_ > 1)
+    here_.w.net.in(here_.self, took / stages_, [this] {
+      core_.stage_free(here_.now());
+      act();
+    });
+  // Steps of a group leave in the order in which they came.
+  ends_ = std::max(ends_ + 1us, here_.now() + took);
+  here_.w.net.in(here_.self, ends_ - here_.now(),
+                 [this, took, parts = std::move(order.parts)] { step(parts, took); });
 }
 
 void prefill_twin::step(const std::vector<prefill_part>& parts, duration took) {

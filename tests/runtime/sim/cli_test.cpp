@@ -250,11 +250,13 @@ TEST_CASE("a plan's files are the server's own configuration of what was planned
   CHECK(front.model.device == "model:machine.toml");  // a rehearsal, until the file is edited
   std::filesystem::remove_all(folder);
 
-  // What only the simulation has is said, not written.
+  // A group is one process with the memory of its machines.
   const auto groups = ask({"--pipeline", "2"});
-  CHECK(groups.status == 1);
-  CHECK(groups.err.find("no pipeline groups") != std::string::npos);
-  CHECK_FALSE(std::filesystem::exists(folder));
+  CHECK_MESSAGE(groups.status == 0, groups.err);
+  const auto group = options("machine-0-prefill-0");
+  CHECK(group.model.pipeline == 2);
+  CHECK(group.cache.dram_bytes / 327'680 == doctest::Approx(6'000'000).epsilon(0.001));
+  std::filesystem::remove_all(folder);
 
   // Coupled machines are nodes that do both, and the front that tells them apart.
   const auto coupled = program({"plan", trace.path(), "--nodes", "3", "--seeds", "1", "--mode", "coupled",

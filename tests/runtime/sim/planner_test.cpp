@@ -230,7 +230,7 @@ TEST_CASE("machines are counted, not pipeline groups") {
     CHECK(a.cluster.machines() == a.cluster.prefill * 4 + a.cluster.decode);
     CHECK(a.cluster.machines() <= 8);
     CHECK(options_of(p, a.cluster).machines() == a.cluster.machines());
-    CHECK(to_text(p, a, "").find("the server has no pipeline groups") != std::string::npos);
+    CHECK(to_text(p, a, "").find("the 4 machines of a group are devices of one host") != std::string::npos);
     for (const auto& at : a.around) CHECK(at.cluster.machines() == a.cluster.machines());
   }
 }

@@ -18,7 +18,7 @@ constexpr std::size_t global_gap = 256, shared_gap = 32;
 /// Kernels' arrays have 16-byte elements at most.
 constexpr std::size_t shared_room = shared_capacity + 16 * (shared_gap + 16);
 
-machine* on_this_processor = nullptr;
+thread_local machine* on_this_processor = nullptr;  // two GPUs compute on a thread each
 
 std::string hex(std::uintptr_t at) {
   char text[32];

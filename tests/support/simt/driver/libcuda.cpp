@@ -169,9 +169,21 @@ CUresult forget(T* handle) {
   return CUDA_SUCCESS;
 }
 
-CUcontext the_context() {
-  static CUctx_st context;
-  return &context;
+/// GPUs that the driver shows. Each has memory of its own, and reaches no other's.
+int gpus() { return trouble() == "none" ? 0 : trouble() == "two" ? 2 : 1; }
+
+CUcontext context_of(int ordinal) {
+  static CUctx_st first;
+  if (ordinal == 0) return &first;
+  static CUctx_st second;
+  return &second;
+}
+
+/// The GPU that has this address; -1: none.
+int owner_of(const std::byte* at) {
+  for (int i = 0; i < gpus(); ++i)
+    if (context_of(i)->gpu.owns(at)) return i;
+  return -1;
 }
 
 /// work() on the current context, if there is one and the handle is alive.
@@ -222,12 +234,12 @@ CUresult CUDAAPI cuGetErrorString(CUresult code, const char** text) {
 }
 CUresult CUDAAPI cuDeviceGetCount(int* count) {
   if (!started) return CUDA_ERROR_NOT_INITIALIZED;
-  *count = trouble() == "none" ? 0 : 1;
+  *count = gpus();
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
   *device = ordinal;
-  return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return ordinal < gpus() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice) {
   std::strncpy(name, "fake", static_cast<std::size_t>(length));
@@ -245,16 +257,15 @@ CUresult CUDAAPI cuDriverGetVersion(int* version) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdeviceptr at) {
-  if (which != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL || !the_context()->gpu.owns(memory(at)))
-    return CUDA_ERROR_INVALID_VALUE;
-  *static_cast<int*>(value) = 0;
+  const auto owner = owner_of(memory(at));
+  if (which != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL || owner < 0) return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<int*>(value) = owner;
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr at, std::size_t bytes,
                                                CUmemRangeHandleType type, unsigned long long) {
   if (trouble() != "nic") return CUDA_ERROR_NOT_SUPPORTED;
-  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || (at | bytes) % 4096 != 0 ||
-      !the_context()->gpu.owns(memory(at)))
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || (at | bytes) % 4096 != 0 || owner_of(memory(at)) < 0)
     return CUDA_ERROR_INVALID_VALUE;
   const int file = ::memfd_create("no dma-buf", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<::off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -265,14 +276,16 @@ CUresult CUDAAPI cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
   *bytes = memory_bytes;
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
-  *context = the_context();
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = context_of(device);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
   current = context;
-  return context == nullptr || context == the_context() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  const bool ours =
+      context == nullptr || context == context_of(0) || (gpus() == 2 && context == context_of(1));
+  return ours ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
@@ -282,7 +295,7 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
   // What nvcc's fat binaries begin with.
   if (std::memcmp(image, "\x50\xed\x55\xba", 4) != 0) return CUDA_ERROR_INVALID_IMAGE;
-  *module = reinterpret_cast<CUmodule>(the_context());
+  *module = reinterpret_cast<CUmodule>(current);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
