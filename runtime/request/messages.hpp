@@ -121,7 +121,7 @@ struct request_event {
   request_stage stage = request_stage::finished;
   std::uint32_t new_tokens = 0;     ///< prompt tokens computed
   std::uint32_t cached_tokens = 0;  ///< prompt tokens reused
-  std::int64_t compute_ns = 0;      ///< prefill computation alone
+  std::int64_t compute_ns = 0;      ///< prefill computation alone; in a group that of one stage
   std::int64_t ttft_ns = 0;         ///< arrival to first token
   std::uint32_t output_tokens = 0;
   std::uint32_t wasted_tokens = 0;  ///< refused: prompt tokens that were computed for nothing

@@ -182,7 +182,7 @@ void prefill_core::step_ended(std::vector<prefill_outcome> outcomes, duration to
   std::uint64_t tokens = 0;
   for (const auto& o : outcomes) tokens += o.tokens;
   for (auto& o : outcomes) {
-    const auto share = from_seconds(part_of_step(to_seconds(took), o.tokens, tokens));
+    const auto share = from_seconds(part_of_step(to_seconds(of_stage), o.tokens, tokens));
     part_ended(std::move(o), share, failure, now);
   }
   step(now);

@@ -366,6 +366,9 @@ TEST_CASE_FIXTURE(group_world,
   CHECK(!has<prefill_action::hand_over>());
   end();
   REQUIRE(one<prefill_action::hand_over>());
+  REQUIRE(one<first_token>());
+  CHECK(one<first_token>()->stats.compute_ns ==
+        duration{50ms}.count());  // what another prompt would wait for it
   const auto& sums = one<prefill_action::hand_over>()->message.checksums;
   REQUIRE(sums.size() == 10);
   for (std::uint64_t i = 0; i < sums.size(); ++i) CHECK(sums[i] == 100 + i);
