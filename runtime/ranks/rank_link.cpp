@@ -1,0 +1,133 @@
+#include "runtime/ranks/rank_link.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "gpu/device_failure.hpp"
+#include "runtime/ranks/rank_order.hpp"
+#include "transport/net/bytes.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// A rank that computes is asked this often whether it is still there.
+constexpr auto look_again = std::chrono::milliseconds(250);
+/// Of items, their blocks and keys, beside tokens and rows: a context of 4 million tokens in blocks of 64.
+constexpr std::size_t order_bytes = 2 << 20;
+
+}  // namespace
+
+std::uint64_t rank_link::call_bytes(std::size_t tokens, std::size_t dim) noexcept {
+  return order_bytes + tokens * (dim * sizeof(float) + sizeof(std::int32_t));
+}
+
+rank_link::rank_link(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids,
+                     rank_notices& notices, std::span<std::byte> pages, rank_place place)
+    : plane_(plane), ids_(std::move(ids)), notices_(notices), pages_(pages), place_(std::move(place)) {}
+
+result<std::unique_ptr<rank_link>> rank_link::make(data_plane& plane,
+                                                   std::shared_ptr<std::atomic<std::uint64_t>> ids,
+                                                   rank_notices& notices, std::span<std::byte> pages,
+                                                   rank_place place) {
+  std::unique_ptr<rank_link> made{new rank_link(plane, std::move(ids), notices, pages, std::move(place))};
+  made->out_.resize(made->place_.inbox.length);
+  made->replies_.resize(made->place_.inbox.length);
+  auto out = plane.register_region(made->out_);
+  if (!out) return fail(std::move(out.error()));
+  made->out_region_ = out->id;
+  auto replies = plane.register_region(made->replies_);
+  if (!replies) return fail(std::move(replies.error()));
+  made->replies_region_ = replies->id;
+  return made;
+}
+
+rank_link::~rank_link() {
+  (void)plane_.unregister_region(out_region_);
+  (void)plane_.unregister_region(replies_region_);
+}
+
+result<void> rank_link::run(const stage_work& work) {
+  const std::lock_guard lock{mutex_};
+  if (work.cancel != nullptr && work.cancel->load()) return fail(ec::cancelled);
+  // The rank reads a prefix out of the pages whenever it likes, so all of it has to be there.
+  for (auto layer = place_.layers.first; work.before && layer < place_.layers.end(); ++layer)
+    if (auto there = work.before(layer); !there) return there;
+  auto outcome = send(work);
+  if (outcome) outcome = answer(work);
+  if (!outcome && outcome.error() == ec::peer_lost)
+    throw device_failure("rank " + place_.name + ": " + outcome.error().detail);
+  return outcome;
+}
+
+/// One transfer of this kind, and its end. @error `ec::peer_lost` whatever kept it from landing.
+result<void> rank_link::write(std::vector<slice_pair> slices, const rank_notices::notice& what) {
+  struct state {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<result<void>> outcome;
+  };
+  const auto ended = std::make_shared<state>();
+  transfer order;
+  order.id = transfer_id{ids_->fetch_add(1)};
+  order.peer = place_.node;
+  order.slices = std::move(slices);
+  order.tag = rank_notices::tag_of(what);
+  plane_.submit(std::move(order), [ended](const completion& c) {
+    {
+      const std::lock_guard lock{ended->mutex};
+      ended->outcome = c.outcome;
+    }
+    ended->changed.notify_all();
+  });
+  std::unique_lock lock{ended->mutex};
+  ended->changed.wait(lock, [&] { return ended->outcome.has_value(); });
+  if (!*ended->outcome) return fail(ec::peer_lost, to_string(ended->outcome->error()));
+  return {};
+}
+
+result<void> rank_link::send(const stage_work& work) {
+  const bool embeds = place_.layers.first == 0;
+  std::vector<std::byte> head;
+  encode(order_of(work.items, pages_.data(), embeds, static_cast<bool>(work.done)), head);
+  const auto rows = std::as_bytes(work.from);
+  if (head.size() + rows.size() > out_.size())
+    return fail(ec::invalid_argument, "a pass of " + std::to_string(head.size() + rows.size()) +
+                                          " bytes is more than a rank takes: " + std::to_string(out_.size()));
+  std::memcpy(out_.data(), head.data(), head.size());
+  if (!rows.empty()) std::memcpy(out_.data() + head.size(), rows.data(), rows.size());
+  const auto bytes = head.size() + rows.size();
+  return write({{{out_region_, 0, bytes}, {place_.inbox.id, 0, bytes}, {}}},
+               {rank_notice::call, ++call_, static_cast<std::uint32_t>(bytes)});
+}
+
+/// Layers as they are told, and then the outcome: a status, and a text or the rows.
+result<void> rank_link::answer(const stage_work& work) {
+  for (;;) {
+    const auto n = notices_.next(place_.node, look_again);
+    if (!n) {
+      if (auto there = write({}, {rank_notice::quiet, call_, 0}); !there) return there;
+      continue;
+    }
+    if (n->call != call_) continue;  // of a call that this link has given up
+    if (n->kind == rank_notice::layer) {
+      if (work.done && place_.layers.has(n->value)) work.done(n->value);
+      continue;
+    }
+    byte_reader from{std::span{replies_}.first(std::min<std::size_t>(n->value, replies_.size()))};
+    if (const auto status = from.get<std::uint32_t>(); status != 0 || !from.ok())
+      return fail(
+          status == static_cast<std::uint32_t>(ec::invalid_argument) ? ec::invalid_argument : ec::peer_lost,
+          from.get_text());
+    const auto rows = from.take(work.to.size_bytes());
+    if (!from.ok()) return fail(ec::peer_lost, "its answer lacks rows");
+    if (!rows.empty()) std::memcpy(work.to.data(), rows.data(), rows.size());
+    return {};
+  }
+}
+
+}  // namespace mooncaf

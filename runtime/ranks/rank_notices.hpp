@@ -1,0 +1,74 @@
+#pragma once
+// What leader and ranks of a group tell each other by transfers, beside KV.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "runtime/base/ids.hpp"
+#include "runtime/base/units.hpp"
+#include "transport/transfer.hpp"
+
+namespace mooncaf {
+
+/// leader ── call: order and rows in the rank's memory ──► rank
+///        ◄── layer: its KV is in the leader's pages ──
+///        ◄── reply: the outcome and rows in the leader's memory ──
+///        ── quiet: nothing, which arrives as long as the rank is there; likewise the rank's KV ──►
+enum class rank_notice : std::uint32_t { call = 1, layer = 2, reply = 3, quiet = 4 };
+
+/// Transfers with this request are notices; KV has the number of an attempt's owner, which is never 0.
+inline constexpr request_id notice_request{0};
+
+/// Notices that have landed, until somebody asks for them. @thread  Safe.
+class rank_notices {
+ public:
+  struct notice {
+    rank_notice kind{};
+    std::uint32_t call = 0;   ///< number of the call that it belongs to
+    std::uint32_t value = 0;  ///< layer: which; call and reply: bytes
+  };
+
+  static transfer_tag tag_of(const notice& n) noexcept {
+    return {notice_request, n.call, n.value, static_cast<std::uint32_t>(n.kind)};
+  }
+
+  /// @returns false: it is an attempt's KV, and somebody else's business. Damaged notices count as not sent: whoever sent
+  /// them hears of it.
+  bool take(const landing& l) {
+    if (l.tag.request != notice_request) return false;
+    const notice n{static_cast<rank_notice>(l.tag.kind), l.tag.chunk, l.tag.layer};
+    if (!l.verified || l.tag.kind >= static_cast<std::uint32_t>(rank_notice::quiet)) return true;
+    {
+      const std::lock_guard lock{mutex_};
+      auto& of = waiting_[l.from];
+      // A peer that is not waited for is told nothing by silence: what it sends in vain is bounded.
+      if (of.size() < 4096) of.push_back(n);
+    }
+    changed_.notify_all();
+    return true;
+  }
+  /// The next one of this node; nothing if none comes in time.
+  std::optional<notice> next(node_id from, duration limit) {
+    std::unique_lock lock{mutex_};
+    const auto some = [&] { return !waiting_[from].empty(); };
+    if (!changed_.wait_for(lock, limit, some)) return std::nullopt;
+    const auto n = waiting_[from].front();
+    waiting_[from].pop_front();
+    return n;
+  }
+  void forget(node_id node) {
+    const std::lock_guard lock{mutex_};
+    waiting_.erase(node);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<node_id, std::deque<notice>> waiting_;
+};
+
+}  // namespace mooncaf
