@@ -185,6 +185,11 @@ using conductor_actor = caf::typed_actor<
     // INTERNAL: expires silent nodes.
     MOONCAF_RPC(void, tick_atom)>;
 
+/// A RANK computes a stage of a pipeline group, for a leader in another process.
+using rank_actor = caf::typed_actor<
+    // A leader wants its calls to be computed from now on; whoever was the leader before is shut out.
+    MOONCAF_RPC(rank_welcome, hello_atom, rank_greeting)>;
+
 /// The NODE stands for one process: it joins the cluster, and tells local actors which peers live.
 using node_actor = caf::typed_actor<
     // Another node introduces itself over the direct link; answers with our own introduction.

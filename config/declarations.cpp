@@ -25,7 +25,8 @@ constexpr role_name roles[] = {{"conductor", &cluster_options::conductor},
 std::optional<std::string> set_roles(options& o, std::string_view text) {
   cluster_options picked;
   for (const auto& r : roles) picked.*r.field = text == "all";
-  for (std::size_t begin = 0; text != "all" && begin <= text.size();) {
+  picked.rank = text == "rank";
+  for (std::size_t begin = 0; text != "all" && text != "rank" && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
     const auto* found =
@@ -38,6 +39,7 @@ std::optional<std::string> set_roles(options& o, std::string_view text) {
     begin = end + 1;
   }
   for (const auto& r : roles) o.cluster.*r.field = picked.*r.field;
+  o.cluster.rank = picked.rank;
   return std::nullopt;
 }
 
@@ -48,7 +50,7 @@ std::string show_roles(const options& o) {
     all = all && o.cluster.*r.field;
     if (o.cluster.*r.field) text += (text.empty() ? "" : ",") + std::string{r.word};
   }
-  return all ? "all" : text;
+  return o.cluster.rank ? "rank" : all ? "all" : text;
 }
 
 /// Without `cost_aware`, which is for objects: a block's cost is not told.
@@ -77,7 +79,7 @@ named_values<form_choice<Form>> forms(bool may_be_none) {
 declaration role_option() {
   declaration d = make_declaration(
       {"role", "role", "What this process does: its parts of the cluster"}, "cluster", "LIST",
-      "all, or a list with commas of conductor, prefill, decode, cache, gateway", toml_type::string);
+      "all, or a list with commas of conductor, prefill, decode, cache, gateway; or rank", toml_type::string);
   d.set = set_roles;
   d.show = show_roles;
   return d;
@@ -122,6 +124,17 @@ void add_cluster(table& t) {
                      "the same for all processes, conductors too: the first leads, and when it is gone "
                      "the next that most processes reach takes over"},
                     s, at(c, &cluster_options::join)));
+  t.push_back(endpoint_list(
+      {"ranks", "ranks",
+       "Processes with --role rank that compute the stages before this process's own, the first "
+       "one's first, where each listens: together they are its instances",
+       "prefill, decode"},
+      s, at(c, &cluster_options::ranks)));
+  t.push_back(
+      time({"ranks-wait", "ranks_wait",
+            "How long to wait at the start for ranks that do not answer, as they still load their weights",
+            "prefill, decode"},
+           s, at(c, &cluster_options::ranks_wait), 0s, 24h));
   t.push_back(
       time({"leader-timeout", "leader_timeout",
             "With several conductors: silence of the one that leads after which another takes over; the "
@@ -193,6 +206,12 @@ void add_model(table& t) {
        "a prompt go from stage to stage, so that all of them compute",
        compute},
       s, at(m, &model_options::pipeline), 1u, 64u, "stages"));
+  t.push_back(
+      integer({"stage", "stage",
+               "With --role rank: which of the group's --pipeline stages this process computes, from 1; the "
+               "last is the leader's",
+               "rank"},
+              s, at(m, &model_options::stage), 0u, 63u, "the first is 1"));
   t.push_back(choice({"kv-dtype", "kv_dtype",
                       "Number format of cached keys and values, in every tier and on the wire; equal in the "
                       "whole cluster. int8 and k8v4 hold about 1.8 and 2.4 times as many tokens as f16 and "

@@ -9,6 +9,7 @@ options default_options() {
   options o;
   o.cluster.listen = *config::parse_endpoint(defaults::cluster::listen);
   o.cluster.mode = defaults::cluster::mode;
+  o.cluster.ranks_wait = defaults::cluster::ranks_wait;
   o.cluster.leader_timeout = defaults::cluster::leader_timeout;
   o.cluster.drain_timeout = defaults::cluster::drain_timeout;
   o.model.chat_template = defaults::model::chat_template;

@@ -15,6 +15,7 @@ using namespace std::chrono_literals;
 namespace cluster {
 inline constexpr auto mode = serving_mode::disaggregated;  // the purpose of mooncaf
 inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: other hosts get in only if configured
+inline constexpr auto ranks_wait = 60s;                    // a slice of some 10 GB from a disk
 inline constexpr auto leader_timeout = 600ms;  // requests then wait less than a second for a place
 inline constexpr auto drain_timeout = 30s;     // most answers; service managers wait longer
 }  // namespace cluster

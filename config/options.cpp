@@ -311,8 +311,19 @@ result<void> check_watermarks(const store_options& o) {
 /// What a pipeline group does not do.
 result<void> check_pipeline(const options& o) {
   const auto& m = o.model;
-  if (m.pipeline == 1) return {};
-  const auto refused = [](const std::string& why) { return fail(ec::invalid_argument, "pipeline: " + why); };
+  const bool ranks = !o.cluster.ranks.empty();
+  if (m.stage != 0)
+    return fail(ec::invalid_argument, "stage: a rank's number; give --role rank, or leave it out");
+  if (m.pipeline == 1 && !ranks) return {};
+  const auto refused = [&](const std::string& why) {
+    return fail(ec::invalid_argument, (ranks ? "ranks: " : "pipeline: ") + why);
+  };
+  if (ranks && m.pipeline > 1)
+    return refused("they are all stages but one, which is this process's; leave out --pipeline");
+  if (ranks && !o.cluster.prefill && !o.cluster.decode)
+    return refused("they compute for the roles prefill and decode, of which this process has none");
+  if (ranks && m.device.starts_with("model:"))
+    return refused("a modelled group is one process; give --pipeline instead");
   if (o.cluster.decode && m.device.starts_with("model:"))
     return refused(
         "a modelled decode instance is one machine; leave decode out of --roles, and give it a process of "
@@ -327,8 +338,26 @@ result<void> check_pipeline(const options& o) {
   return {};
 }
 
+/// A stage of a group in another process.
+result<void> check_rank(const options& o) {
+  const auto& m = o.model;
+  const auto refused = [](const std::string& what) { return fail(ec::invalid_argument, what); };
+  if (m.path.empty())
+    return refused("model: needed for the role rank; give --model, the same as the leader's");
+  if (m.pipeline < 2 || m.stage == 0 || m.stage >= m.pipeline)
+    return refused("stage: a rank has one of the stages 1 to " +
+                   std::to_string(std::max(m.pipeline, 2u) - 1) + " of --pipeline " +
+                   std::to_string(m.pipeline) +
+                   "; the last is the leader's. Give --pipeline N, 2 or more, and --stage");
+  if (m.device != "auto" && m.device != "host")
+    return refused("device: a rank computes in the host's memory; leave out --device");
+  if (!o.cluster.ranks.empty()) return refused("ranks: a rank has none; its leader names all of them");
+  return {};
+}
+
 result<void> check_serving(const options& o) {
   const auto& c = o.cluster;
+  if (c.rank) return check_rank(o);
   const bool modelled = o.model.device.starts_with("model:");
   if (!modelled && o.model.time_scale != 1)
     return fail(ec::invalid_argument,

@@ -99,7 +99,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
   const bool blocks = serves_model(o) && (o.cluster.cache || o.cluster.prefill || o.cluster.decode);
   const bool mounts = o.cluster.cache && o.store.dram_bytes > 0;
   const auto directory = directory_listen(o);
-  const bool computes = o.cluster.prefill || o.cluster.decode;
+  const bool computes = o.cluster.prefill || o.cluster.decode || o.cluster.rank;
   const bool succeeds = o.cluster.gateway && handed_over(o.gateway.http_handover);
   const auto room = [&]() -> result<void> {
     const auto known = memory_room_now();
@@ -123,7 +123,8 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::address, [&] { return listen(o.cluster.gateway && !succeeds, "http", o.gateway.http); }},
       {exit_code::address,
        [&] { return listen(o.metrics.enabled && !succeeds, "metrics-listen", o.metrics.listen); }},
-      {exit_code::address, [&] { return listen(blocks || mounts, "data-listen", o.transport.data_listen); }},
+      {exit_code::address,
+       [&] { return listen(blocks || mounts || o.cluster.rank, "data-listen", o.transport.data_listen); }},
       {exit_code::address,
        [&] { return directory ? listen(true, "store-listen", *directory) : result<void>{}; }},
       {exit_code::files, [&] { return directory ? check_tenants(o.store) : result<void>{}; }},

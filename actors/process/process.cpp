@@ -54,10 +54,12 @@ std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& 
   return system;
 }
 
-/// The device of a stage: the GPUs from the one that `--device` names on, or equal shares of the processor.
-result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_t stage) {
+/// The device of one of `stages` here: the GPUs from the one that `--device` names on, or equal shares of the
+/// processor.
+result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_t stage,
+                                            std::uint32_t stages) {
   const auto threads = m.threads != 0 ? m.threads : usable_cores();
-  const host_device_options host{std::max(1u, threads / m.pipeline), false, {}};
+  const host_device_options host{std::max(1u, threads / stages), false, {}};
   const auto gpu = config::cuda_ordinal(m.device);
   if (!gpu && m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
   auto made = gpu ? make_cuda_device({*gpu + stage, m.threads, m.copy_engines})
@@ -77,16 +79,21 @@ result<void> process::load_model() {
     if (auto none = load_adapters(nullptr, {}, opts()); !none) return fail(none.error());
     return adopt(serve_modelled(*modelled_), sim::modelled_layout(*modelled_));
   }
+  const auto& c = opts().cluster;
+  const bool weights = computes() || c.rank;
+  const std::uint32_t here = !weights ? 0 : c.rank ? 1 : m.pipeline;
   std::vector<device*> devices;
-  for (std::uint32_t stage = 0; computes() && stage < m.pipeline; ++stage) {
-    auto made = open_device(m, stage);
+  for (std::uint32_t stage = 0; stage < here; ++stage) {
+    auto made = open_device(m, stage, here);
     if (!made) return fail(made.error());
     devices.push_back(made->get());
     context_->stages.push_back({std::move(*made), nullptr, nullptr});
   }
-  if (computes()) context_->hardware = context_->stages.front().hardware;
+  if (weights) context_->hardware = context_->stages.front().hardware;
+  const auto before = static_cast<std::uint32_t>(c.ranks.size());
+  const auto share = c.rank ? stage_share{m.stage - 1, m.pipeline} : stage_share{before, before + here};
   auto loaded =
-      load_served_model(devices, m.path, m.chat_template, {computes(), computes() || opts().cluster.gateway});
+      load_served_model(devices, m.path, m.chat_template, {weights, computes() || c.gateway}, share);
   if (!loaded) return fail(loaded.error());
   for (std::size_t i = 0; i < loaded->nets.size(); ++i) context_->stages[i].net = std::move(loaded->nets[i]);
   if (const auto own = loaded->identity.config.context_length; m.context_length > own) {
@@ -137,12 +144,16 @@ void process::must_live(const char* what, const caf::actor& handle) {
   });
 }
 
-/// The node is published last, when all that its introduction names is there.
-result<void> process::join() {
-  const auto& c = opts().cluster;
+result<void> process::open_link() {
   auto opened = cluster_link::open(*system_, secret_);
   if (!opened) return fail(opened.error());
   link_ = std::move(*opened);
+  return {};
+}
+
+/// The node is published last, when all that its introduction names is there.
+result<void> process::join() {
+  const auto& c = opts().cluster;
   info_.id = context_->id;
   info_.name = context_->name;
   info_.fingerprint = cluster_identity(*context_);
@@ -326,13 +337,17 @@ result<void> process::build() {
   }
   for (const auto& stage : context_->stages)
     log_info("device", {{"name", stage.hardware->info().name}, {"layers", layers_text(stage)}});
-  if (holds_blocks()) {
+  if (holds_blocks())
     if (auto done = step(exit_code::resources, open_memory()); !done) return done;
+  if (holds_blocks() || c.rank) {
     if (auto done = step(exit_code::address, open_data_plane()); !done) return done;
     if (auto done = step(exit_code::options, check_shared_memory()); !done) return done;
   }
   config_.add_message_types<caf::id_block::mooncaf>();
   system_ = start_actor_system(config_);
+  if (auto done = step(exit_code::address, open_link()); !done) return done;
+  if (c.rank) return step(exit_code::address, serve_leader());
+  if (auto done = step(exit_code::address, find_ranks()); !done) return done;
   if (c.conductor) {
     if (auto done = step(exit_code::files, spawn_conductor()); !done) return done;
   }
@@ -392,6 +407,8 @@ int process::run() {
   if (objects_) objects_->unmount();
   objects_.reset();
   link_.reset();
+  for (const auto& link : ranks_) link->close();
+  ranks_.clear();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
   context_->plane.reset();
   system_.reset();

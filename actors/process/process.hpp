@@ -19,6 +19,7 @@
 #include "runtime/compute/landing_board.hpp"
 #include "runtime/loading/modelled.hpp"
 #include "runtime/model/calibration.hpp"
+#include "runtime/ranks/rank_link.hpp"
 #include "runtime/sched/transfer_price.hpp"
 #include "storage/rocksdb_tier.hpp"
 #include "storage/tiered_store.hpp"
@@ -86,6 +87,13 @@ class process {
   void device_lost(worker_role role, const std::string& why);
   void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
                   std::vector<timing_sample> samples);
+  result<void> open_link();
+  /// Greets the ranks of this process's group, and waits for those that are not there yet.
+  result<void> find_ranks();
+  result<std::shared_ptr<rank_link>> find_rank(std::uint32_t stage);
+  result<std::shared_ptr<rank_link>> greet(const rank_actor& rank, std::uint32_t stage);
+  /// As a rank: computes for whoever greets it.
+  result<void> serve_leader();
   result<void> join();
   result<void> open_http();
   result<void> open_metrics();
@@ -107,6 +115,8 @@ class process {
   std::unique_ptr<caf::actor_system> system_;
   std::optional<cluster_link> link_;
   std::shared_ptr<landing_board> board_ = std::make_shared<landing_board>();
+  std::shared_ptr<rank_notices> notices_ = std::make_shared<rank_notices>();
+  std::vector<std::shared_ptr<rank_link>> ranks_;  ///< of the stages before this process's own
   std::shared_ptr<rocksdb_tier> ssd_;
   std::shared_ptr<store_share> objects_;
   transfer_price disk_price_;

@@ -53,13 +53,14 @@ result<void> process::open_data_plane() {
   auto rdma = as_rdma_options(opts());
   if (!rdma) return fail(rdma.error());
   options.rdma = std::move(*rdma);
-  auto plane = data_plane::start(options, [board = board_](const landing& l) {
-    board->landed(l.tag.request.value, l.verified, piece_of(l.tag));
+  auto plane = data_plane::start(options, [board = board_, notices = notices_](const landing& l) {
+    if (!notices->take(l)) board->landed(l.tag.request.value, l.verified, piece_of(l.tag));
   });
   if (!plane) return fail(plane.error());
   context_->plane = std::move(*plane);
   for (const auto& note : context_->plane->rdma_notes()) log_info("rdma", {{"message", note}});
   context_->links = std::make_shared<link_book>();
+  if (!context_->memory) return {};  // a rank's
   auto region = context_->plane->register_region(context_->memory->bytes(), context_->memory->fd());
   if (!region) return fail(region.error());
   context_->region = *region;

@@ -30,7 +30,15 @@ struct weights_and_words {
   std::optional<tokenizer_vocab> vocab;
 };
 
-using devices_t = std::span<device* const>;
+/// Where weights go.
+struct devices_t {
+  std::span<device* const> all;
+  stage_share share;
+
+  std::uint32_t stages() const noexcept {
+    return share.of == 0 ? static_cast<std::uint32_t>(all.size()) : share.of;
+  }
+};
 
 /// A device that logs how far its loading is.
 loading_progress watched(device& dev, std::size_t bytes) {
@@ -52,16 +60,16 @@ std::size_t bytes_of_weights(const std::string& folder) {
 /// Loads on each device the layers of its stage.
 /// @param load  (device, layers) → model; the progress of one of several loads of `bytes` together is told.
 template <class Load>
-result<void> add_weights(weights_and_words& into, devices_t devices, std::uint32_t layers, std::size_t bytes,
-                         const Load& load) {
-  const auto count = static_cast<std::uint32_t>(devices.size());
+result<void> add_weights(weights_and_words& into, const devices_t& devices, std::uint32_t layers,
+                         std::size_t bytes, const Load& load) {
+  const auto count = devices.stages();
   if (count > layers)
     return fail(ec::invalid_argument, "pipeline: " + std::to_string(count) +
                                           " stages are more than the model's " + std::to_string(layers) +
                                           " layers");
-  for (std::uint32_t i = 0; i < count; ++i) {
-    auto seen = watched(*devices[i], bytes / count);
-    auto net = load(seen, stage_layers(layers, count, i));
+  for (std::uint32_t i = 0; i < devices.all.size(); ++i) {
+    auto seen = watched(*devices.all[i], bytes / count);
+    auto net = load(seen, stage_layers(layers, count, devices.share.first + i));
     if (!net) return fail(net.error());
     into.nets.push_back(std::move(*net));
   }
@@ -75,7 +83,8 @@ result<void> adopt(weights_and_words& into, result<model_identity> identity) {
   return {};
 }
 
-result<weights_and_words> make_dummy(devices_t devices, const std::string& spec, const model_needs& needs) {
+result<weights_and_words> make_dummy(const devices_t& devices, const std::string& spec,
+                                     const model_needs& needs) {
   const auto shape = dummy_shape(spec);
   if (!shape) return fail(shape.error());
   weights_and_words out;
@@ -95,7 +104,7 @@ result<weights_and_words> make_dummy(devices_t devices, const std::string& spec,
 }
 
 /// The model of a source, as far as it is needed. @param keep_alive  owner of its bytes.
-result<void> add_model(weights_and_words& into, devices_t devices, const model_source& source,
+result<void> add_model(weights_and_words& into, const devices_t& devices, const model_source& source,
                        const std::shared_ptr<const void>& keep_alive, std::size_t bytes,
                        const model_needs& needs) {
   if (!needs.weights) return adopt(into, model::identify(source));
@@ -126,7 +135,8 @@ result<tokenizer_vocab> vocab_of_folder(const std::string& path, const folder_re
   return vocab_from_hf(files, path);
 }
 
-result<weights_and_words> load_folder(devices_t devices, const std::string& path, const model_needs& needs) {
+result<weights_and_words> load_folder(const devices_t& devices, const std::string& path,
+                                      const model_needs& needs) {
   const auto read = map_files_of<mapped_file>(path);
   const auto source = hf_source::open(path, read);
   if (!source) return fail(source.error());
@@ -141,7 +151,8 @@ result<weights_and_words> load_folder(devices_t devices, const std::string& path
   return out;
 }
 
-result<weights_and_words> load_file(devices_t devices, const std::string& path, const model_needs& needs) {
+result<weights_and_words> load_file(const devices_t& devices, const std::string& path,
+                                    const model_needs& needs) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) return load_folder(devices, path, needs);
   auto mapped = mapped_file::open(path);
@@ -175,8 +186,10 @@ result<chat_template> template_of_file(std::shared_ptr<const tokenizer> text, co
 }  // namespace
 
 result<served_model> load_served_model(std::span<device* const> devices, const std::string& path,
-                                       const std::string& template_name, const model_needs& needs) {
-  auto parts = is_dummy_spec(path) ? make_dummy(devices, path, needs) : load_file(devices, path, needs);
+                                       const std::string& template_name, const model_needs& needs,
+                                       stage_share share) {
+  const devices_t to{devices, share};
+  auto parts = is_dummy_spec(path) ? make_dummy(to, path, needs) : load_file(to, path, needs);
   if (!parts) return fail(parts.error());
   served_model out{std::move(parts->identity), std::move(parts->nets), nullptr, nullptr};
   if (!parts->vocab) return out;

@@ -22,6 +22,12 @@ struct model_needs {
   bool vocabulary = false;  ///< workers and the gateway
 };
 
+/// Stages of a group, as many as there are devices here.
+struct stage_share {
+  std::uint32_t first = 0;  ///< of them
+  std::uint32_t of = 0;     ///< all stages of the group; 0: these are all
+};
+
 struct served_model {
   model_identity identity;
   std::vector<std::shared_ptr<const model>> nets;  ///< one for each device; none without `weights`
@@ -31,12 +37,14 @@ struct served_model {
 
 /// Maps a GGUF file or the files of a Hugging Face folder, or makes a model with random weights, as far as it
 /// is needed. Without `weights` the mapping is given back: shape, fingerprint and vocabulary stay.
-/// @param devices   for the weights; of several each gets the layers of a stage (`stage_layers`).
+/// @param devices   for the weights: each gets the layers of a stage (`stage_layers`), neighbours of the next one.
+/// @param share     which of a group's stages they are.
 /// @param path      a file, a folder, or a dummy's shape (`dummy_shape`).
 /// @param template_name  as `chat_template::recognise` takes it, or the path of a file with a template.
 /// @error As of the file's reader, `dummy_shape` or the tokenizer, naming the file or the option;
 ///        `ec::invalid_argument` for more devices than layers.
 result<served_model> load_served_model(std::span<device* const> devices, const std::string& path,
-                                       const std::string& template_name, const model_needs& needs);
+                                       const std::string& template_name, const model_needs& needs,
+                                       stage_share share = {});
 
 }  // namespace mooncaf

@@ -23,13 +23,15 @@ constexpr std::uint32_t longest_pass = 512;
 /// An estimator needs that many to tell a pass's own cost from a token's.
 constexpr std::size_t least_samples = 4;
 
-/// Blocks of its own for the passes: nothing that is served is touched.
+/// Blocks for the passes: nothing that is served is touched.
 class scratch_blocks {
  public:
-  scratch_blocks(const kv_layout& layout, std::size_t tokens)
-      : memory_(layout.pieces().bytes_for(layout.blocks_for(tokens))) {
+  /// @param memory  to be used; empty: its own.
+  scratch_blocks(const kv_layout& layout, std::size_t tokens, std::span<std::byte> memory)
+      : memory_(memory.empty() ? layout.pieces().bytes_for(layout.blocks_for(tokens)) : 0) {
+    auto* const base = memory.empty() ? memory_.data() : memory.data();
     for (std::uint32_t b = 0; b < layout.blocks_for(tokens); ++b)
-      blocks_.push_back(memory_.data() + layout.pieces().offset(b));
+      blocks_.push_back(base + layout.pieces().offset(b));
   }
   std::span<std::byte* const> blocks() const noexcept { return blocks_; }
 
@@ -37,6 +39,13 @@ class scratch_blocks {
   std::vector<std::byte> memory_;
   std::vector<std::byte*> blocks_;
 };
+
+/// Of a context, the tokens whose KV fits the memory.
+std::uint32_t that_fits(std::uint32_t tokens, const kv_layout& layout, std::span<std::byte> memory) {
+  if (memory.empty()) return tokens;
+  const auto room = memory.size() / layout.block_bytes() * layout.block_tokens;
+  return static_cast<std::uint32_t>(std::min<std::size_t>(tokens, room));
+}
 
 /// Passes as a worker runs them: a thread of its own computes and the worker sleeps until it is woken, so
 /// that the measured times contain the wake-ups.
@@ -115,10 +124,11 @@ result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>&
 }
 
 result<std::vector<timing_sample>> calibrate_prefill(forward_pass& runner, std::uint32_t context_tokens,
-                                                     std::uint32_t budget_tokens) {
-  const auto context = std::min(context_tokens, 4 * budget_tokens);
+                                                     std::uint32_t budget_tokens,
+                                                     std::span<std::byte> memory) {
+  const auto context = that_fits(std::min(context_tokens, 4 * budget_tokens), runner.layout(), memory);
   const auto longest = std::min({context, budget_tokens, longest_pass});
-  const scratch_blocks scratch{runner.layout(), context};
+  const scratch_blocks scratch{runner.layout(), context, memory};
   const std::vector<std::int32_t> tokens(longest, 1);
   std::vector<float> logits(runner.vocab_size());
   timed_passes passes{runner};
@@ -147,9 +157,9 @@ result<std::vector<timing_sample>> calibrate_prefill(forward_pass& runner, std::
 // Batches and contexts vary apart, so that an estimator can tell the price of a sequence from that of its
 // context.
 result<std::vector<timing_sample>> calibrate_decode(forward_pass& runner, std::uint32_t context_tokens,
-                                                    std::uint32_t max_batch) {
-  const auto context = std::min<std::uint32_t>(context_tokens, 2048);
-  const scratch_blocks scratch{runner.layout(), context};
+                                                    std::uint32_t max_batch, std::span<std::byte> memory) {
+  const auto context = that_fits(std::min<std::uint32_t>(context_tokens, 2048), runner.layout(), memory);
+  const scratch_blocks scratch{runner.layout(), context, memory};
   const std::int32_t token = 1;
   std::vector<float> logits(static_cast<std::size_t>(runner.vocab_size()) * max_batch);
   timed_passes passes{runner};

@@ -2,8 +2,10 @@
 // Measures the device that a worker runs on, with the model it serves: a few short passes at start.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "runtime/base/result.hpp"
@@ -32,12 +34,15 @@ result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>&
 /// some seconds on any device.
 /// @param context_tokens  longest context that is served.
 /// @param budget_tokens  longest pass, e.g. the worker's token budget of a step.
+/// @param memory  for KV of these passes, which nobody has yet; empty: memory of their own.
 result<std::vector<timing_sample>> calibrate_prefill(forward_pass& runner, std::uint32_t context_tokens,
-                                                     std::uint32_t budget_tokens);
+                                                     std::uint32_t budget_tokens,
+                                                     std::span<std::byte> memory = {});
 
 /// Decode steps of several batch sizes and context lengths.
 /// @param max_batch  largest batch of the worker.
 result<std::vector<timing_sample>> calibrate_decode(forward_pass& runner, std::uint32_t context_tokens,
-                                                    std::uint32_t max_batch);
+                                                    std::uint32_t max_batch,
+                                                    std::span<std::byte> memory = {});
 
 }  // namespace mooncaf

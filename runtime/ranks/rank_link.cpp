@@ -46,14 +46,18 @@ result<std::unique_ptr<rank_link>> rank_link::make(data_plane& plane,
   return made;
 }
 
-rank_link::~rank_link() {
+rank_link::~rank_link() { close(); }
+
+void rank_link::close() {
+  const std::lock_guard lock{mutex_};
+  if (std::exchange(closed_, true)) return;
   (void)plane_.unregister_region(out_region_);
   (void)plane_.unregister_region(replies_region_);
 }
 
 result<void> rank_link::run(const stage_work& work) {
   const std::lock_guard lock{mutex_};
-  if (work.cancel != nullptr && work.cancel->load()) return fail(ec::cancelled);
+  if (closed_ || (work.cancel != nullptr && work.cancel->load())) return fail(ec::cancelled);
   // The rank reads a prefix out of the pages whenever it likes, so all of it has to be there.
   for (auto layer = place_.layers.first; work.before && layer < place_.layers.end(); ++layer)
     if (auto there = work.before(layer); !there) return there;

@@ -44,11 +44,18 @@ class rank_link {
 
   /// Where the rank writes its answers, to be told to it.
   region_id replies() const noexcept { return replies_region_; }
-  /// Where the rank takes calls, before the first one. @pre as long as `place.inbox` was.
-  void found(const region_desc& inbox) { place_.inbox = inbox; }
+  /// Which node the rank is, and where it takes calls; before the first one. @pre as long as `place.inbox` was.
+  void found(const std::string& name, node_id node, const region_desc& inbox) {
+    place_.name = name;
+    place_.node = node;
+    place_.inbox = inbox;
+  }
   const rank_place& place() const noexcept { return place_; }
   /// Memory of a rank for calls of so many tokens, and of a leader for the answers.
   static std::uint64_t call_bytes(std::size_t tokens, std::size_t dim) noexcept;
+
+  /// Nothing is called any more, and the data plane may end. @pre no call is under way
+  void close();
 
   /// As `pass_stage::run`. @throws device_failure if the rank is gone, or says that it cannot compute.
   result<void> run(const stage_work& work);
@@ -66,6 +73,7 @@ class rank_link {
   std::span<std::byte> pages_;
   rank_place place_;
   std::mutex mutex_;
+  bool closed_ = false;
   std::uint32_t call_ = 0;
   std::vector<std::byte> out_, replies_;
   region_id out_region_, replies_region_;

@@ -105,7 +105,7 @@ struct group_world {
                                           [this](const std::string& line) { said.push_back(line); }));
     leader.meet(*r.here);
     place.inbox = r.here->region(r.session->inbox());
-    r.link->found(place.inbox);
+    r.link->found("rank", r.here->id, place.inbox);
   }
 
   std::unique_ptr<model_runner> runner(const std::shared_ptr<const model>& net) const {
