@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Pipeline groups of several processes: ranks with a part of the layers each, and a leader that is an instance of the cluster.
+Answers are those of one device, whoever dies and wherever the prefix comes from."""
+import os
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, MODEL, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
+
+OWN = ("--data-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+SMALL = ("--model", "dummy:layers=6,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1024,ctx=4096", "--block-tokens", "16", "--threads", "1")
+REAL = ("--model", MODEL, "--threads", "1", "--context-length", "2048")
+STORY = " ".join(f"Ship {i} came in with {i * 37 % 101} barrels." for i in range(60))  # some 700 tokens of words, 2,000 of bytes
+
+
+def answer(client, prompt, tokens=16):
+    body = client.complete(prompt=prompt, max_tokens=tokens, temperature=0, ignore_eos=True, logprobs=2)
+    return ((text_of(body), body["choices"][0]["logprobs"]["token_logprobs"]),
+            body["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def start_ranks(cluster, stages, *options, name="rank"):
+    """All but the last stage. @returns what their leader is told."""
+    ports = [free_port() for _ in range(stages - 1)]
+    for i, port in enumerate(ports):
+        cluster.start(f"{name}{i + 1}", "--role", "rank", "--pipeline", str(stages), "--stage", str(i + 1), "--listen",
+                      f"127.0.0.1:{port}", *OWN, *options)
+    return ("--ranks", ",".join(f"127.0.0.1:{p}" for p in ports))
+
+
+def front(cluster, *options):
+    port, control = free_port(), free_port()
+    cluster.start("front", "--role", "conductor,gateway", "--listen", f"127.0.0.1:{control}", "--metrics-listen", "127.0.0.1:0",
+                  "--http", f"127.0.0.1:{port}", *options)
+    return port, ("--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", *OWN, *options)
+
+
+_expected = {}
+
+
+def expected(prompt, *options):
+    """Of one device, in a process of its own."""
+    if (prompt, options) not in _expected:
+        with Cluster() as cluster:
+            client = one_server(cluster, "--prefill-instances", "1", *options)
+            for p in (STORY, STORY + " And then", "The capital of France is"):
+                _expected[p, options] = answer(client, p)[0]
+    return _expected[prompt, options]
+
+
+def groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote():
+    """Prefill is a group of three processes, decode one of two; then the same prefix from the cache of both."""
+    for options in (REAL, (*REAL, "--no-shm"), (*REAL, "--kv-dtype", "int8")):
+        with Cluster() as cluster:
+            port, join = front(cluster, *options)
+            cluster.start("prefill", "--role", "prefill,cache", "--prefill-instances", "1", "--chunk-tokens", "128", *join,
+                          *start_ranks(cluster, 3, *options, name="prefill-rank"))
+            cluster.start("decode", "--role", "decode,cache", *join, *start_ranks(cluster, 2, *options, name="decode-rank"))
+            client = cluster.wait_healthy("127.0.0.1", port)
+            for prompt in (STORY, "The capital of France is", STORY + " And then"):
+                got, cached = answer(client, prompt)
+                assert got == expected(prompt, *[o for o in options if o != "--no-shm"]), (options, prompt[:20], got)
+            assert cached > 500, cached
+            cluster.wait_idle()
+
+
+def requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again():
+    """The leader of a group with nothing else to do ends with its rank, as one does whose device fails; started again, it finds
+    the other rank with its weights loaded."""
+    with Cluster() as cluster:
+        port, join = front(cluster, *SMALL)
+        ranks = start_ranks(cluster, 3, *SMALL)
+        leader = cluster.start("leader", "--role", "prefill", "--prefill-instances", "1", "--chunk-tokens", "64", *join, *ranks)
+        cluster.start("decode", "--role", "decode,cache", *join)
+        client = cluster.wait_healthy("127.0.0.1", port)
+        wait_until("the group is there", lambda: any(i["role"] == "prefill" for i in client.cluster()["instances"]))
+        cluster.start("other", "--role", "prefill", "--prefill-instances", "1", *join)
+        prompts = [f"{i} {STORY}" for i in range(12)]
+        wait_until("both are there", lambda: len(client.cluster()["instances"]) == 3)
+        wanted = {p: answer(client, p)[0] for p in prompts[:2]}
+        got, threads = {}, []
+
+        def ask(prompt):
+            got[prompt] = answer(client, prompt)[0]
+
+        for p in prompts:
+            threads.append(threading.Thread(target=ask, args=(p,)))
+            threads[-1].start()
+        wait_until("the group computes", lambda: any(
+            i["running"] for i in client.cluster()["instances"] if i["role"] == "prefill" and i["node"] == leader.node()))
+        cluster.processes["rank2"].kill9()
+        for t in threads:
+            t.join()
+        assert len(got) == 12, sorted(got)
+        assert all(got[p] == wanted[p] for p in wanted), "other tokens"
+        assert leader.process.wait(20) == 70, leader.output()[-2000:]
+        assert "device failed" in leader.output() and "rank " in leader.output(), leader.output()[-2000:]
+        cluster.processes["rank2"].start()
+        leader.start()
+        wait_until("the group is back", lambda: len(client.cluster()["instances"]) == 3)
+        loads = cluster.processes["rank1"].output().count(" loading model=")
+        assert loads == 1 and cluster.processes["rank1"].output().count(" leader name=") == 2, cluster.processes["rank1"].output()
+        cluster.processes.pop("other").stop()
+        wait_until("the other has left", lambda: len(client.cluster()["instances"]) == 2)
+        assert answer(client, prompts[0])[0] == wanted[prompts[0]]
+        cluster.wait_idle()
+
+
+def a_leader_that_is_killed_finds_its_ranks_again():
+    with Cluster() as cluster:
+        port, join = front(cluster, *SMALL)
+        leader = cluster.start("leader", "--role", "prefill,decode,cache", "--prefill-instances", "1", *join, *start_ranks(cluster, 2, *SMALL))
+        client = cluster.wait_healthy("127.0.0.1", port)
+        wait_until("the group is there", lambda: len(client.cluster()["instances"]) == 2)
+        first = answer(client, STORY)[0]
+        leader.kill9()
+        wait_until("it is missed", lambda: not client.cluster()["instances"])
+        leader.start()
+        wait_until("the group is back", lambda: len(client.cluster()["instances"]) == 2)
+        got, cached = answer(client, STORY)
+        assert got == first and cached == 0, (first, got, cached)
+        cluster.wait_idle()
+
+
+def a_group_that_does_not_fit_together_says_why():
+    def refused(cluster, ranks, *options):
+        done = subprocess.run([BINARY, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *OWN, *ranks, *options],
+                              capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "XDG_CONFIG_HOME": os.path.join(cluster.folder.name, "config")})
+        assert done.returncode not in (0, -6, -11), done
+        return done.stderr
+
+    with Cluster() as cluster:
+        ranks = start_ranks(cluster, 3, *SMALL)
+        wait_until("they listen", lambda: all(" ready roles=rank" in p.output() for p in cluster.processes.values()))
+        other = tuple(o.replace("layers=6", "layers=5") for o in SMALL)
+        assert "this rank dummy:layers=6" in (text := refused(cluster, ranks, *other)), text
+        assert "this rank is stage" in (text := refused(cluster, ("--ranks", ",".join(reversed(ranks[1].split(",")))), *SMALL)), text
+        assert "of 2, this rank is stage 1 of 3" in (text := refused(cluster, ("--ranks", ranks[1].split(",")[0]), *SMALL)), text
+        assert "device-kv" in (text := refused(cluster, ranks, *SMALL[:2], "--block-tokens", "32")) or "this rank" in text, text
+        gone = ("--ranks", ranks[1].split(",")[0] + f",127.0.0.1:{free_port()}", "--ranks-wait", "1s")
+        text = refused(cluster, gone, *SMALL)
+        assert "ranks: " in text and gone[1].split(",")[1] in text, text
+        assert all(p.alive() for p in cluster.processes.values())
+        client = one_server(cluster, *SMALL, *ranks, "--prefill-instances", "1")  # and with the right one they compute
+        assert answer(client, STORY)[0] == expected(STORY, *SMALL)
+    for options, words in ((("--role", "rank", "--pipeline", "3", "--stage", "3"), "the last is the leader's"),
+                           (("--role", "rank"), "--pipeline N"), (("--stage", "1"), "give --role rank"),
+                           (("--ranks", "127.0.0.1:1", "--pipeline", "2"), "leave out --pipeline"),
+                           (("--role", "rank", "--pipeline", "2", "--stage", "1", "--device", "cuda"), "a rank computes in the host's memory")):
+        with Cluster() as cluster:
+            assert words in (text := refused(cluster, options, *SMALL)), (options, text)
+
+
+main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,
+      requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again,
+      a_leader_that_is_killed_finds_its_ranks_again,
+      a_group_that_does_not_fit_together_says_why])
