@@ -49,27 +49,6 @@ struct node_info : introduction {
   std::string directory;  ///< HOST:PORT of the object store's directory that this process carries, or empty
 };
 
-/// A pipeline group's leader to one of its ranks.
-struct rank_greeting {
-  std::string name;         ///< of the leader's node
-  block_key fingerprint;    ///< model, weights, number format and layout
-  std::string model;        ///< … for people
-  std::uint32_t stage = 0;  ///< that the leader takes it for, from 1
-  std::uint32_t stages = 0;
-  std::uint32_t max_batch_tokens = 0;  ///< of a pass
-  std::uint32_t context_tokens = 0;    ///< the longest context
-  std::vector<std::byte> data_plane;   ///< transport's peer_address and regions, encoded
-  region_id pages;                     ///< the leader's KV
-  region_id replies;                   ///< where it waits for answers
-};
-
-struct rank_welcome {
-  std::string name;
-  std::string device;
-  std::vector<std::byte> data_plane;
-  region_id inbox;  ///< where calls go
-};
-
 /// What the conductor answers to a report: how the sender stands, and the news about the others.
 struct roster_msg : standing {
   std::vector<node_info> others;  ///< of the news: all other members, by id, name and address only

@@ -11,6 +11,7 @@
 #include "actors/messages.hpp"
 #include "runtime/compute/blocking_task.hpp"
 #include "runtime/compute/prefix_load.hpp"
+#include "runtime/ranks/rank_host.hpp"
 
 namespace mooncaf {
 

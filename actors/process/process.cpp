@@ -407,8 +407,8 @@ int process::run() {
   if (objects_) objects_->unmount();
   objects_.reset();
   link_.reset();
-  for (const auto& link : ranks_) link->close();
-  ranks_.clear();
+  for (const auto& link : group_.ranks) link->close();
+  group_.ranks.clear();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
   context_->plane.reset();
   system_.reset();

@@ -115,8 +115,11 @@ class process {
   std::unique_ptr<caf::actor_system> system_;
   std::optional<cluster_link> link_;
   std::shared_ptr<landing_board> board_ = std::make_shared<landing_board>();
-  std::shared_ptr<rank_notices> notices_ = std::make_shared<rank_notices>();
-  std::vector<std::shared_ptr<rank_link>> ranks_;  ///< of the stages before this process's own
+  /// Of a pipeline group in several processes.
+  struct {
+    std::shared_ptr<rank_notices> notices = std::make_shared<rank_notices>();
+    std::vector<std::shared_ptr<rank_link>> ranks;  ///< of the stages before this process's own
+  } group_;
   std::shared_ptr<rocksdb_tier> ssd_;
   std::shared_ptr<store_share> objects_;
   transfer_price disk_price_;

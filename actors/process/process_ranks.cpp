@@ -29,7 +29,7 @@ result<void> process::find_ranks() {
     log_info("rank", {{"at", where},
                       {"name", (*found)->place().name},
                       {"layers", std::to_string(layers.first + 1) + " to " + std::to_string(layers.end())}});
-    ranks_.push_back(std::move(*found));
+    group_.ranks.push_back(std::move(*found));
   }
   return {};
 }
@@ -71,8 +71,8 @@ result<std::shared_ptr<rank_link>> process::greet(const rank_actor& rank, std::u
                                    o.cluster.decode ? o.decode.max_batch : 0u);
   mine.context_tokens = o.model.context_length == 0 ? shape.context_length : o.model.context_length;
   place.inbox.length = rank_link::call_bytes(mine.max_batch_tokens, shape.dim);
-  auto link =
-      rank_link::make(*context_->plane, context_->transfer_ids, *notices_, context_->memory->bytes(), place);
+  auto link = rank_link::make(*context_->plane, context_->transfer_ids, *group_.notices,
+                              context_->memory->bytes(), place);
   if (!link) return fail(std::move(link.error()));
   mine.data_plane = encode(context_->plane->local_announcement());
   mine.pages = context_->region.id;
@@ -95,7 +95,21 @@ result<std::shared_ptr<rank_link>> process::greet(const rank_actor& rank, std::u
 }
 
 result<void> process::serve_leader() {
-  const auto handle = system_->spawn<rank, caf::detached>(context_, notices_);
+  const auto& m = opts().model;
+  const auto& stage = context_->stages.front();
+  rank_self self{.name = context_->name,
+                 .fingerprint = cluster_identity(*context_),
+                 .about = model_text() + ", " + layout_text()};
+  self.stage = m.stage;
+  self.stages = m.pipeline;
+  self.layout = context_->layout;
+  self.kv_bytes = m.device_kv_bytes;
+  self.hardware = stage.hardware;
+  self.net = stage.net;
+  self.plane = context_->plane;
+  self.ids = context_->transfer_ids;
+  self.notices = group_.notices;
+  const auto handle = system_->spawn<rank, caf::detached>(std::move(self));
   must_live("rank", caf::actor_cast<caf::actor>(handle));
   roots_.push_back(caf::actor_cast<caf::actor>(handle));
   const auto& listen = opts().cluster.listen;

@@ -49,9 +49,9 @@ result<std::unique_ptr<forward_pass>> process::make_pass(worker_role role) const
     options.device_blocks = stage.device_blocks;
     return model_runner::make(stage.net, *stage.hardware, options);
   };
-  if (stages.size() == 1 && ranks_.empty()) return make(stages.front());
+  if (stages.size() == 1 && group_.ranks.empty()) return make(stages.front());
   std::vector<std::unique_ptr<pass_stage>> ranks;
-  for (const auto& link : ranks_) ranks.push_back(std::make_unique<remote_stage>(link));
+  for (const auto& link : group_.ranks) ranks.push_back(std::make_unique<remote_stage>(link));
   for (const auto& stage : stages) {
     auto rank = make(stage);
     if (!rank) return fail(rank.error());
@@ -85,7 +85,7 @@ result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
   const auto context = limits.context_tokens == 0 ? own : std::min(limits.context_tokens, own);
   const bool prefill = role == worker_role::prefill;
   // Ranks reach the node's own memory alone, where no block lies yet.
-  const auto memory = ranks_.empty() ? std::span<std::byte>{} : context_->memory->bytes();
+  const auto memory = group_.ranks.empty() ? std::span<std::byte>{} : context_->memory->bytes();
   auto samples = prefill ? calibrate_prefill(**runner, context, limits.max_batch_tokens, memory)
                          : calibrate_decode(**runner, context, limits.max_batch_tokens, memory);
   // A prompt's passes follow each other through a group a stage's time apart.
@@ -149,7 +149,7 @@ result<void> process::open_device_memory() {
   const auto& m = opts().model;
   const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
   const auto rule = device_write_rule::of(m.device_write_policy, opts().cache.selective_hits);
-  const bool group = context_->stages.size() > 1 || !ranks_.empty();
+  const bool group = context_->stages.size() > 1 || !group_.ranks.empty();
   for (auto& stage : context_->stages) {
     auto& device = *stage.hardware;
     if (device.info().host_memory) continue;

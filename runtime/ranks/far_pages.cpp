@@ -182,6 +182,7 @@ slice far_pages::own_slice(const std::byte* at, std::size_t bytes) const {
   return {part->second.region, static_cast<std::uint64_t>(at - part->first), bytes};
 }
 
+/// In as many transfers as its pieces need, which are under way side by side.
 void far_pages::copy(transfer_op op, std::span<const kv_copy> copies,
                      std::function<void(const result<void>&)> done) {
   std::vector<transfer> orders;

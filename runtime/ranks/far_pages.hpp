@@ -57,7 +57,7 @@ class far_pages {
   std::map<const std::byte*, part> own_;
 };
 
-/// A device that computes in its own memory what lies in `pages`: the other one's, but that KV has to be brought.
+/// The inner device with KV in memory of its own, between which and `pages` it has to be copied.
 /// Failed copies are a `device_failure` of whoever waits for them. @param inner  outlives it, and is the host's.
 std::unique_ptr<device> make_far_device(device& inner, std::shared_ptr<far_pages> pages);
 

@@ -17,7 +17,7 @@
 
 namespace mooncaf {
 
-/// Where a rank is, and what it shares with its leader.
+/// Place of a rank, its layers, and the memory that it shares with its leader.
 struct rank_place {
   std::string name;  ///< for people
   node_id node;

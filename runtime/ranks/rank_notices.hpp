@@ -1,5 +1,5 @@
 #pragma once
-// What leader and ranks of a group tell each other by transfers, beside KV.
+// Notices that leader and ranks of a group send each other by transfers, beside KV.
 
 #include <condition_variable>
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class rank_notice : std::uint32_t { call = 1, layer = 2, reply = 3, quiet =
 /// Transfers with this request are notices; KV has the number of an attempt's owner, which is never 0.
 inline constexpr request_id notice_request{0};
 
-/// Notices that have landed, until somebody asks for them. @thread  Safe.
+/// Notices that have landed, until they are asked for. @thread  Safe.
 class rank_notices {
  public:
   struct notice {
@@ -45,7 +45,7 @@ class rank_notices {
     {
       const std::lock_guard lock{mutex_};
       auto& of = waiting_[l.from];
-      // A peer that is not waited for is told nothing by silence: what it sends in vain is bounded.
+      // A peer may send without end, and its notices may never be asked for.
       if (of.size() < 4096) of.push_back(n);
     }
     changed_.notify_all();

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank is told to compute, as bytes.
+// An order to a rank: the sequences of a pass, as bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ bool operator==(const rank_order::item& a, const rank_order::item& b) noexcept;
 rank_order order_of(std::span<const batch_item> items, const std::byte* pages, bool embeds,
                     bool tells_layers);
 
-/// What an order may ask for at most.
+/// Bounds of an order.
 struct rank_limits {
   std::size_t tokens = 0;         ///< of a pass
   std::uint64_t pages_bytes = 0;  ///< of the leader

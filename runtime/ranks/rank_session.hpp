@@ -20,7 +20,7 @@
 
 namespace mooncaf {
 
-/// What a leader says of itself and its passes.
+/// A leader, its memory and the size of its passes.
 struct rank_terms {
   node_id leader;
   region_desc pages;    ///< its KV

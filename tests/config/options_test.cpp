@@ -112,10 +112,10 @@ TEST_CASE("what the command line must not say is refused with the option, the va
            {{"--role", "prefil"},
             "--role: \"prefil\" is not a role (did you mean prefill?); allowed: all, or a list with commas "
             "of conductor, "
-            "prefill, decode, cache, gateway"},
+            "prefill, decode, cache, gateway; or rank"},
            {{"--role="},
             "--role: \"\" is not a role; allowed: all, or a list with commas of conductor, prefill, decode, "
-            "cache, gateway"},
+            "cache, gateway; or rank"},
            {{"--http", "8000"},
             "--http: \"8000\" is not an endpoint, such as 127.0.0.1:8000 or [::1]:8000; allowed: HOST:PORT, "
             "port 0 to 65535 "

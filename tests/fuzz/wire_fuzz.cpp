@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
+#include "runtime/ranks/rank_order.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/peer_address.hpp"
 #include "transport/rdma/rdma_wire.hpp"
@@ -53,12 +55,26 @@ void strangers(std::span<const std::byte> in) {
   }
 }
 
+// An order to a rank names no memory that it may not, and can be said again.
+void orders(std::span<const std::byte> in) {
+  const rank_limits limits{512, 1 << 20, 4096};
+  const auto order = decode_rank_order(in, limits);
+  if (!order) return;
+  require(order->tokens() <= limits.tokens);
+  for (const auto& item : order->items)
+    for (const auto b : item.blocks) require(b <= limits.pages_bytes - limits.block_bytes);
+  std::vector<std::byte> again;
+  encode(*order, again);
+  std::span<const std::byte> rest{again};
+  require(decode_rank_order(rest, limits) == *order && rest.empty());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::span in{reinterpret_cast<const std::byte*>(data + 1), size - 1};
-  switch (data[0] % 8) {
+  switch (data[0] % 9) {
     case 0:
       frames(in);
       break;
@@ -75,6 +91,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 4:
       require(!parse_packet(in) || in.size() >= 60);
+      break;
+    case 8:
+      orders(in);
       break;
     case 5:
       if (const auto m = parse_message(in); m && m->is_notice)

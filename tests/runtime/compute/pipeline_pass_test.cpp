@@ -64,8 +64,8 @@ struct group_world {
 constexpr std::array families{
     "dummy:layers=5,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1",
     "dummy:layers=5,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q8_0,tied=1",
-    "dummy:deepseek-v2-lite,layers=5,vocab=512,type=q4_0",
-    "dummy:gpt-oss-20b,layers=5,vocab=512,type=q4_0",
+    "dummy:deepseek-v2-lite,layers=5,dim=256,heads=4,ffn=128,vocab=512,type=q4_0",
+    "dummy:gpt-oss-20b,layers=5,dim=256,heads=8,kv_heads=2,ffn=128,vocab=512,type=q4_0",
 };
 
 bool same_kv(const kv_space& a, const kv_space& b, const kv_layout& layout) {
