@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Pipeline groups: an instance whose stages have a part of the layers each gives the tokens and log-probabilities of one
 device, whatever the sizes of the groups that computed the prefix, the prompt and the answer."""
+import functools
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ def prompts():
     return [STORY, "The capital of France is", STORY[:2000] + " Then"]
 
 
+@functools.cache
 def expected_of(*options):
     with Cluster() as cluster:
         client = one_server(cluster, "--prefill-instances", "1", *options)

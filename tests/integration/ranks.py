@@ -7,7 +7,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, MODEL, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
+from cluster import BINARY, MODEL, Cluster, free_port, free_ports, main, one_server, text_of, wait_until  # noqa: E402
 
 OWN = ("--data-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 SMALL = ("--model", "dummy:layers=6,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1024,ctx=4096", "--block-tokens", "16", "--threads", "1")
@@ -154,7 +154,17 @@ def a_group_that_does_not_fit_together_says_why():
             assert words in (text := refused(cluster, options, *SMALL)), (options, text)
 
 
+def the_example_runs_as_it_says():
+    control, port = free_ports(3)[0], free_port()
+    run = subprocess.run([os.path.join(os.path.dirname(__file__), "../../examples/groups.sh"), "--once"], capture_output=True, text=True,
+                         timeout=120, env={**os.environ, "MOONCAF_PORT": str(port), "MOONCAF_CONTROL_PORT": str(control),
+                                           "MOONCAF_BINARY": os.path.abspath(BINARY)})
+    assert run.returncode == 0 and "Paris" in run.stdout, (run.stdout, run.stderr[-3000:])
+    assert run.stdout.count('layers="1 to 15"') == 2 and run.stdout.count('layers="16 to 30"') == 2, run.stdout
+
+
 main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,
       requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again,
       a_leader_that_is_killed_finds_its_ranks_again,
-      a_group_that_does_not_fit_together_says_why])
+      a_group_that_does_not_fit_together_says_why,
+      the_example_runs_as_it_says])
