@@ -388,6 +388,8 @@ int process::run() {
     list_targets();
     log_info("ready", {{"roles", info_.roles}});
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
+    // All that a rank has lies with its leader, too, who takes its end for a failed device however it comes.
+    if (opts().cluster.rank) leave_now(static_cast<int>(exit_code::stopped));
   }
   const stop_at_once now_told{"was stopping"};
   if (built) {

@@ -18,7 +18,6 @@ constexpr auto answer_limit = std::chrono::seconds(1);
 }  // namespace
 
 void process::drain() {
-  if (opts().cluster.rank) return;  // its leader fails over by itself
   drain_core core{{http_ != nullptr, computes()}, opts().cluster.drain_timeout};
   const auto root = caf::actor_cast<node_actor>(info_.node);
   caf::scoped_actor self{*system_};
