@@ -63,9 +63,11 @@ result<void> rank_link::run(const stage_work& work) {
     if (auto there = work.before(layer); !there) return there;
   auto outcome = send(work);
   if (outcome) outcome = answer(work);
-  if (!outcome && outcome.error() == ec::peer_lost)
-    throw device_failure("rank " + place_.name + ": " + outcome.error().detail);
-  return outcome;
+  if (outcome || outcome.error() != ec::peer_lost) return outcome;
+  // A rank that was only cut off may still write into blocks of this pass: these are held until none of it can land.
+  while (!plane_.close_peer(place_.node)) {
+  }
+  throw device_failure("rank " + place_.name + ": " + outcome.error().detail);
 }
 
 /// One transfer of this kind, and its end. @error `ec::peer_lost` whatever kept it from landing.

@@ -88,7 +88,6 @@ void rank_session::take(const rank_notices::notice& call) {
     outcome = fail(ec::unavailable, f.what());
   }
   if (!outcome) log_(to_string(outcome.error()));
-  ++calls_;
   reply(call.call, outcome);
 }
 

@@ -48,8 +48,6 @@ class rank_session {
 
   /// Where calls are to be written.
   region_id inbox() const noexcept { return inbox_region_; }
-  node_id leader() const noexcept { return terms_.leader; }
-  std::uint64_t calls() const noexcept { return calls_; }
 
  private:
   rank_session(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids, rank_notices& notices,
@@ -71,7 +69,6 @@ class rank_session {
   std::vector<std::byte> inbox_, out_;
   std::vector<float> from_, rows_;
   region_id inbox_region_, out_region_;
-  std::atomic<std::uint64_t> calls_ = 0;
   std::jthread thread_;  // last: it uses the others
 };
 
