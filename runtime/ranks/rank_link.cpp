@@ -125,10 +125,12 @@ result<void> rank_link::answer(const stage_work& work) {
       continue;
     }
     byte_reader from{std::span{replies_}.first(std::min<std::size_t>(n->value, replies_.size()))};
-    if (const auto status = from.get<std::uint32_t>(); status != 0 || !from.ok())
-      return fail(
-          status == static_cast<std::uint32_t>(ec::invalid_argument) ? ec::invalid_argument : ec::peer_lost,
-          from.get_text());
+    // A rank that answers has ended its pass: nothing of it is under way.
+    if (const auto status = from.get<std::uint32_t>(); status != 0 || !from.ok()) {
+      if (status == static_cast<std::uint32_t>(ec::invalid_argument))
+        return fail(ec::invalid_argument, from.get_text());
+      throw device_failure("rank " + place_.name + ": " + from.get_text());
+    }
     const auto rows = from.take(work.to.size_bytes());
     if (!from.ok()) return fail(ec::peer_lost, "its answer lacks rows");
     if (!rows.empty()) std::memcpy(work.to.data(), rows.data(), rows.size());
