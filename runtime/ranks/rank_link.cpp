@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "gpu/device_failure.hpp"
+#include "runtime/ranks/notice_transfer.hpp"
 #include "runtime/ranks/rank_order.hpp"
 #include "transport/net/bytes.hpp"
 
@@ -70,30 +69,11 @@ result<void> rank_link::run(const stage_work& work) {
   throw device_failure("rank " + place_.name + ": " + outcome.error().detail);
 }
 
-/// One transfer of this kind, and its end. @error `ec::peer_lost` whatever kept it from landing.
+/// @error `ec::peer_lost` whatever kept it from landing.
 result<void> rank_link::write(std::vector<slice_pair> slices, const rank_notices::notice& what) {
-  struct state {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<result<void>> outcome;
-  };
-  const auto ended = std::make_shared<state>();
-  transfer order;
-  order.id = transfer_id{ids_->fetch_add(1)};
-  order.peer = place_.node;
-  order.slices = std::move(slices);
-  order.tag = rank_notices::tag_of(what);
-  plane_.submit(std::move(order), [ended](const completion& c) {
-    {
-      const std::lock_guard lock{ended->mutex};
-      ended->outcome = c.outcome;
-    }
-    ended->changed.notify_all();
-  });
-  std::unique_lock lock{ended->mutex};
-  ended->changed.wait(lock, [&] { return ended->outcome.has_value(); });
-  if (!*ended->outcome) return fail(ec::peer_lost, to_string(ended->outcome->error()));
-  return {};
+  auto sent = send_notice(plane_, *ids_, place_.node, what, std::move(slices));
+  if (!sent) return fail(ec::peer_lost, to_string(sent.error()));
+  return sent;
 }
 
 result<void> rank_link::send(const stage_work& work) {

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "gpu/device_failure.hpp"
+#include "runtime/ranks/notice_transfer.hpp"
 #include "runtime/ranks/rank_link.hpp"
 #include "runtime/ranks/rank_order.hpp"
 #include "transport/net/bytes.hpp"
@@ -148,28 +147,9 @@ void rank_session::reply(std::uint32_t call, const result<void>& outcome) {
        {{{out_region_, 0, bytes}, {terms_.replies.id, 0, bytes}, {}}});
 }
 
-/// Returns when it has landed, so that layers, KV and the answer land in their order.
+/// Returns when it has landed, so that layers, KV and the answer land in their order. A leader that is gone is not told.
 void rank_session::tell(const rank_notices::notice& what, std::vector<slice_pair> slices) {
-  struct state {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool ended = false;
-  };
-  const auto ended = std::make_shared<state>();
-  transfer order;
-  order.id = transfer_id{ids_->fetch_add(1)};
-  order.peer = terms_.leader;
-  order.slices = std::move(slices);
-  order.tag = rank_notices::tag_of(what);
-  plane_.submit(std::move(order), [ended](const completion&) {
-    {
-      const std::lock_guard lock{ended->mutex};
-      ended->ended = true;
-    }
-    ended->changed.notify_all();
-  });
-  std::unique_lock lock{ended->mutex};
-  ended->changed.wait(lock, [&] { return ended->ended; });
+  (void)send_notice(plane_, *ids_, terms_.leader, what, std::move(slices));
 }
 
 }  // namespace mooncaf
