@@ -199,6 +199,12 @@ void add_model(table& t) {
       at(m, &model_options::context_length), 0u, 16'777'216u, "tokens"));
   t.push_back(integer({"threads", "threads", "Threads that compute; 0: one per core", compute}, s,
                       at(m, &model_options::threads), 0u, 1024u, "threads"));
+  t.push_back(
+      time({"timings-age", "timings_age",
+            "Believe passes that an earlier start measured, if they are not older, and start seconds sooner; "
+            "they lie in the user's cache folder. Measured times are corrected while serving. 0s: measure",
+            compute},
+           s, at(m, &model_options::timings_age), 0ns, 8760h));
   t.push_back(integer(
       {"pipeline", "pipeline",
        "Stages of this process's instances, each with a part of the model's layers and a device of its "

@@ -16,6 +16,7 @@ options default_options() {
   o.model.generation_config = defaults::model::generation_config;
   o.model.context_length = defaults::model::context_length;
   o.model.threads = defaults::model::threads;
+  o.model.timings_age = defaults::model::timings_age;
   o.model.pipeline = defaults::model::pipeline;
   o.model.kv_dtype = defaults::model::kv_dtype;
   o.model.block_tokens = defaults::model::block_tokens;

@@ -23,6 +23,7 @@ inline constexpr auto drain_timeout = 30s;     // most answers; service managers
 namespace model {
 inline constexpr const char* chat_template = "auto";
 inline constexpr const char* generation_config = "auto";  // as the model's makers want it, where they say so
+inline constexpr auto timings_age = 24h;                  // a machine seldom becomes another one within a day
 inline constexpr auto kv_dtype = mooncaf::kv_dtype::f16;  // half the bytes, and no measurable loss
 inline constexpr const char* device = "auto";
 inline constexpr double time_scale = 1;              // a modelled device takes as long as a real one

@@ -63,8 +63,9 @@ struct model_options {
   std::string lora_modules;          ///< "NAME=FOLDER,…"
   std::uint32_t context_length = 0;  ///< tokens; 0: the model's own
   std::uint32_t threads = 0;         ///< 0: one per core
-  std::uint32_t pipeline = 1;        ///< stages of this process's instances, each with a part of the layers
-  std::uint32_t stage = 0;           ///< of a rank: its own, from 1
+  std::chrono::nanoseconds timings_age{};  ///< measured passes of an earlier start that are not older do
+  std::uint32_t pipeline = 1;  ///< stages of this process's instances, each with a part of the layers
+  std::uint32_t stage = 0;     ///< of a rank: its own, from 1
   mooncaf::kv_dtype kv_dtype = mooncaf::kv_dtype::f16;
   std::uint32_t block_tokens = 0;
   /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says

@@ -16,6 +16,7 @@
 #include "actors/launch/cluster_command.hpp"
 #include "actors/launch/run_folder.hpp"
 #include "config/value.hpp"
+#include "runtime/base/replace_file.hpp"
 
 namespace mooncaf::launch {
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "runtime/base/posix.hpp"
+#include "runtime/base/replace_file.hpp"
 
 namespace mooncaf::launch {
 
@@ -26,28 +27,6 @@ result<process_mark> mark_of(int pid) {
   if (field == "Z") return fail(ec::not_found, "process " + std::to_string(pid) + " has ended");
   for (int i = 4; i <= 22; ++i) fields >> field;  // proc(5): the 22nd is the start time
   return process_mark{pid, std::strtoull(field.c_str(), nullptr, 10)};
-}
-
-result<void> replace_file(const std::string& path, const std::string& text, unsigned mode) {
-  auto fresh = path + ".XXXXXX";  // a name of its own: an agent and who started it write one file at a time
-  unique_fd out{::mkostemp(fresh.data(), O_CLOEXEC)};
-  std::size_t written = 0;
-  while (out && written < text.size()) {
-    const auto n = ::write(out.get(), text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    written += static_cast<std::size_t>(n);
-  }
-  // Renamed before its bytes are on the disk, it could be empty after a loss of power.
-  if (!out || written < text.size() || ::fchmod(out.get(), mode) != 0 || ::fsync(out.get()) != 0 ||
-      ::rename(fresh.c_str(), path.c_str()) != 0) {
-    const auto why = errno_text();
-    if (out) ::unlink(fresh.c_str());
-    return fail(ec::io_error, "cannot write " + path + ": " + why);
-  }
-  const unique_fd folder{::open(fs::path{path}.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (folder) ::fsync(folder.get());
-  return {};
 }
 
 result<std::string> run_folder::root() {

@@ -16,11 +16,6 @@ struct process_mark {
 /// The process's mark as the kernel tells it. @error `ec::not_found` if it does not run.
 result<process_mark> mark_of(int pid);
 
-/// Puts a file in its place whole or not at all, also where the machine fails meanwhile.
-/// Several may replace one file at once: the last one's stays.
-/// @param path  of the file itself, not of a link to it. @error `ec::io_error`; then the old one is as it was.
-result<void> replace_file(const std::string& path, const std::string& text, unsigned mode);
-
 class run_folder {
  public:
   /// @param of  "CLUSTER/HOST". @error `ec::invalid_argument`: not of that form; `ec::not_found`: no home.

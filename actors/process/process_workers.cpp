@@ -1,4 +1,8 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <sstream>
 
 #include "actors/cluster/shutdown.hpp"
 #include "actors/decode_worker.hpp"
@@ -7,10 +11,12 @@
 #include "actors/metrics/metrics.hpp"
 #include "actors/prefill_options.hpp"
 #include "actors/prefill_worker.hpp"
+#include "actors/process/model_extras.hpp"
 #include "actors/process/process.hpp"
 #include "config/device_name.hpp"
 #include "runtime/compute/device_reach.hpp"
 #include "runtime/compute/pipeline_pass.hpp"
+#include "runtime/loading/kept_timings.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/model/lora_adapter.hpp"
 #include "runtime/model/model_runner.hpp"
@@ -36,6 +42,21 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
   for (const auto& [name, adapter] : context.adapters) r.lora_rank = std::max(r.lora_rank, adapter->rank());
   r.priority = prefill ? 1 : 0;
   return r;
+}
+
+/// Where the times of this role's passes are kept: of this build, on this host and device, with this model.
+kept_timings timings_of(const node_context& context, worker_role role, std::uint32_t context_tokens,
+                        std::uint32_t batch_tokens) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  struct stat binary {};
+  ::stat("/proc/self/exe", &binary);
+  std::ostringstream of;
+  of << host << ", build of " << binary.st_mtim.tv_sec << '.' << binary.st_mtim.tv_nsec << ", "
+     << binary.st_size << " bytes, " << to_string(cluster_identity(context)) << ", " << to_string(role) << ' '
+     << context_tokens << '/' << batch_tokens << ", " << context.opts.model.device;
+  for (const auto& stage : context.stages) of << ", " << stage.hardware->info().name;
+  return {kept_timings::default_folder(), of.str()};
 }
 
 }  // namespace
@@ -86,8 +107,17 @@ result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
   const bool prefill = role == worker_role::prefill;
   // Ranks reach the node's own memory alone, where no block lies yet.
   const auto memory = group_.ranks.empty() ? std::span<std::byte>{} : context_->memory->bytes();
-  auto samples = prefill ? calibrate_prefill(**runner, context, limits.max_batch_tokens, memory)
-                         : calibrate_decode(**runner, context, limits.max_batch_tokens, memory);
+  const auto kept = timings_of(*context_, role, context, limits.max_batch_tokens);
+  // Nothing tells whether ranks of other hosts are as fast as at an earlier start.
+  const auto known = group_.ranks.empty() ? kept.find(kept_timings::wall_clock::now(), m.timings_age)
+                                          : std::vector<timing_sample>{};
+  log_info(known.empty() ? "measuring" : "measured before", {{"worker", to_string(role)}});
+  auto samples = prefill ? calibrate_prefill(**runner, context, limits.max_batch_tokens, memory, known)
+                         : calibrate_decode(**runner, context, limits.max_batch_tokens, memory, known);
+  if (samples && known.empty() && group_.ranks.empty()) {
+    if (const auto done = kept.keep(*samples, kept_timings::wall_clock::now()); !done)
+      log_warn("measured times are not kept", {{"reason", done.error().detail}});
+  }
   // A prompt's passes follow each other through a group a stage's time apart.
   if (samples && prefill)
     for (auto& s : *samples) s[2] /= (*runner)->stages();

@@ -1,5 +1,7 @@
 #pragma once
 // Measures the device that a worker runs on, with the model it serves: a few short passes at start.
+// What an earlier start measured (`kept_timings`) makes them unnecessary, but for the first, which shows that
+// the device works and touches every weight.
 
 #include <array>
 #include <cstddef>
@@ -35,14 +37,16 @@ result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>&
 /// @param context_tokens  longest context that is served.
 /// @param budget_tokens  longest pass, e.g. the worker's token budget of a step.
 /// @param memory  for KV of these passes, which nobody has yet; empty: memory of their own.
+/// @param known  of an earlier start; if there are any, no more is measured.
 result<std::vector<timing_sample>> calibrate_prefill(forward_pass& runner, std::uint32_t context_tokens,
                                                      std::uint32_t budget_tokens,
-                                                     std::span<std::byte> memory = {});
+                                                     std::span<std::byte> memory = {},
+                                                     std::vector<timing_sample> known = {});
 
 /// Decode steps of several batch sizes and context lengths.
 /// @param max_batch  largest batch of the worker.
 result<std::vector<timing_sample>> calibrate_decode(forward_pass& runner, std::uint32_t context_tokens,
-                                                    std::uint32_t max_batch,
-                                                    std::span<std::byte> memory = {});
+                                                    std::uint32_t max_batch, std::span<std::byte> memory = {},
+                                                    std::vector<timing_sample> known = {});
 
 }  // namespace mooncaf

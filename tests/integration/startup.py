@@ -180,9 +180,33 @@ def other_users_of_the_machine_are_not_let_in():
         assert "link refused" in cluster.processes["all"].output()
 
 
+def a_start_believes_what_an_earlier_one_measured():
+    def start(cluster, caches, *extra):
+        name = f"start-{len(cluster.processes)}"
+        args = ["--model", TINY, "--cache-dram", "16MiB", "--http", "127.0.0.1:0", *PORTS, *extra]
+        process = cluster.start(name, *args, env={"XDG_CACHE_HOME": caches})
+        wait_ready(process)
+        return [word for word in ("measuring", "measured before") for line in process.output().splitlines()
+                if f" {word} worker=" in line]
+
+    with Cluster() as cluster:
+        caches = os.path.join(cluster.folder.name, "caches")
+        timings = pathlib.Path(caches, "mooncaf", "timings")
+        assert start(cluster, caches) == ["measuring"] * 2
+        assert start(cluster, caches) == ["measured before"] * 2
+        assert start(cluster, caches, "--timings-age", "0s") == ["measuring"] * 2
+        for file in timings.iterdir():
+            file.write_bytes(file.read_bytes()[:-5])  # torn
+        assert start(cluster, caches) == ["measuring"] * 2
+        assert start(cluster, caches, "--context-length", "96") == ["measuring"] * 2, "of another longest pass"
+        assert start(cluster, "/proc") == ["measuring"] * 2
+        assert "measured times are not kept" in list(cluster.processes.values())[-1].output()
+
+
 TESTS = [roles_that_compute_nothing_start_without_the_weights, what_is_wrong_is_said_before_the_model_is_loaded,
          a_process_without_room_says_so_and_does_not_abort, a_stop_signal_while_loading_ends_the_process_at_once,
-         names_are_resolved, the_secret_is_made_once_and_is_its_owners_alone, other_users_of_the_machine_are_not_let_in]
+         names_are_resolved, the_secret_is_made_once_and_is_its_owners_alone,
+         a_start_believes_what_an_earlier_one_measured, other_users_of_the_machine_are_not_let_in]
 
 if __name__ == "__main__":
     main(TESTS)

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "runtime/base/replace_file.hpp"
+
 namespace mooncaf {
 
 namespace {
@@ -110,12 +112,8 @@ result<void> disk_notes::make_folder() {
   const unique_fd old{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (old && ::read(old.get(), text, 16) == 16 && number_in(text) != 0) {
     store_ = number_in(text);
-  } else {
-    const auto fresh = path + ".new", number = hex(store_);
-    const unique_fd out{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
-    if (!out || ::write(out.get(), number.data(), number.size()) != 16 || ::fsync(out.get()) != 0 ||
-        ::rename(fresh.c_str(), path.c_str()) != 0)
-      return fail(failed(path));
+  } else if (auto written = replace_file(path, hex(store_), 0600); !written) {
+    return written;
   }
   lock_ = std::move(lock);
   return {};

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/base/posix.hpp"
+#include "runtime/base/replace_file.hpp"
 #include "storage/objects/wire/store_wire.hpp"
 #include "transport/net/handshake.hpp"
 
@@ -174,16 +175,10 @@ result<void> rocksdb_object_disk::read_identity() {
 }
 
 result<void> rocksdb_object_disk::write_identity() {
-  const auto path = options_.path + "/identity", fresh = path + ".new";
   char text[40];
-  const auto n =
-      std::snprintf(text, sizeof text, "%016llx %016llx\n", static_cast<unsigned long long>(number_),
-                    static_cast<unsigned long long>(store_));
-  const unique_fd out{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
-  if (!out || ::write(out.get(), text, static_cast<std::size_t>(n)) != n || ::fsync(out.get()) != 0 ||
-      ::rename(fresh.c_str(), path.c_str()) != 0)
-    return fail(ec::io_error, path + ": " + errno_text());
-  return {};
+  std::snprintf(text, sizeof text, "%016llx %016llx\n", static_cast<unsigned long long>(number_),
+                static_cast<unsigned long long>(store_));
+  return replace_file(options_.path + "/identity", text, 0600);
 }
 
 std::vector<segment_record> rocksdb_object_disk::contents() {

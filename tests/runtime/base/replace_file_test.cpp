@@ -1,4 +1,4 @@
-#include "actors/launch/run_folder.hpp"
+#include "runtime/base/replace_file.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ TEST_CASE("a file that two replace at once is whole, and neither fails") {
   std::array<int, 2> failures{};
   const auto write = [&](int who) {
     for (int i = 0; i < 500; ++i)
-      if (!launch::replace_file(path, std::string(100, static_cast<char>('a' + who)), 0600)) ++failures[who];
+      if (!replace_file(path, std::string(100, static_cast<char>('a' + who)), 0600)) ++failures[who];
   };
   std::thread other([&] { write(1); });
   write(0);
@@ -35,17 +35,17 @@ TEST_CASE("a file that cannot be replaced stays, and the reason is said") {
   const test::temp_dir dir;
   const auto path = dir / "folder";
   fs::create_directories(path + "/full");
-  const auto done = launch::replace_file(path, "text", 0600);
+  const auto done = replace_file(path, "text", 0600);
   REQUIRE(!done);
   CHECK(done.error().detail.starts_with("cannot write " + path + ": "));
   CHECK(fs::exists(path + "/full"));
   CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);
-  CHECK(!launch::replace_file(dir / "absent/file", "text", 0600));
+  CHECK(!replace_file(dir / "absent/file", "text", 0600));
 }
 
 TEST_CASE("a replaced file has the mode that was asked for") {
   const test::temp_dir dir;
-  REQUIRE(launch::replace_file(dir / "secret", "text", 0640));
+  REQUIRE(replace_file(dir / "secret", "text", 0640));
   struct stat now {};
   REQUIRE(::stat((dir / "secret").c_str(), &now) == 0);
   CHECK((now.st_mode & 0777) == 0640);
