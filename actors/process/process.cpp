@@ -413,6 +413,8 @@ int process::run() {
   group_.ranks.clear();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
   context_->plane.reset();
+  // CAF waits for every thread that has ever sent a message to end: those of this server ask for `/targets`.
+  metrics_port_.server.reset();
   system_.reset();
   return status;
 }
