@@ -141,6 +141,15 @@ std::string format_real(double value) {
   return out.find_first_of(".e") == std::string::npos ? out + ".0" : out;
 }
 
+std::vector<std::string> split_list(std::string_view list) {
+  std::vector<std::string> parts{""};
+  for (const char c : list) {
+    if (c == ',') parts.emplace_back();
+    else parts.back() += c;
+  }
+  return parts;
+}
+
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }

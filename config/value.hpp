@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/options.hpp"
 
@@ -25,6 +26,9 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text);
 std::optional<instance_range> parse_range(std::string_view text);
 /// "HOST:PORT", with an IPv6 address in brackets.
 std::optional<host_port> parse_endpoint(std::string_view text);
+
+/// The parts of a list with commas; of an empty one, an empty part.
+std::vector<std::string> split_list(std::string_view list);
 
 // Text that the parsers read back to the same value, in the largest unit that needs no fraction.
 std::string format_size(std::uint64_t bytes);

@@ -84,6 +84,7 @@ class agent {
     std::streamoff read = 0;  ///< up to here
     std::string rest;         ///< of a line that is not whole
     bool built = false, ready = false;
+    bool member = true;     ///< of the cluster, as all are but ranks
     std::string conductor;  ///< the one that it obeys; empty: none yet
   };
 
@@ -176,12 +177,15 @@ class agent {
       std::size_t begin = 0;
       for (auto end = place.rest.find('\n'); end != std::string::npos; end = place.rest.find('\n', begin)) {
         const auto line = place.rest.substr(begin, end - begin);
-        place.built |= field_of(line, "ready", "roles").has_value();
+        if (const auto roles = field_of(line, "ready", "roles")) {
+          place.built = true;
+          place.member = *roles != "rank";
+        }
         if (auto name = field_of(line, "member", "conductor")) place.conductor = std::move(*name);
         begin = end + 1;
       }
       place.rest.erase(0, begin);
-      if (place.ready || !place.built || place.conductor.empty()) continue;
+      if (place.ready || !place.built || (place.member && place.conductor.empty())) continue;
       place.ready = true;
       core_.became_ready(run, clock_type::now());
     }

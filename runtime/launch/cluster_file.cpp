@@ -18,7 +18,7 @@ constexpr std::string_view own_section = "launch";
 
 /// Options that `up` gives every process by itself.
 const std::set<std::string, std::less<>> given_by_up{
-    "role", "join", "listen", "advertise", "name", "cluster-secret-file", "http-handover"};
+    "role", "join", "listen", "advertise", "name", "cluster-secret-file", "http-handover", "ranks", "stage"};
 
 std::string underscored(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
@@ -34,6 +34,14 @@ const config::declaration* host_option(std::string_view key) {
 
 bool is_server_section(std::string_view name) {
   return std::ranges::any_of(config::sections(), [&](const auto& s) { return s.name == name; });
+}
+
+/// The part whose groups' ranks a host's section places by this key: prefill_ranks, decode_ranks.
+const part* ranks_part(std::string_view key) {
+  constexpr std::string_view end = "_ranks";
+  if (!key.ends_with(end)) return nullptr;
+  key.remove_suffix(end.size());
+  return key == "prefill" || key == "decode" ? find_part(key) : nullptr;
 }
 
 bool is_here(std::string_view address) { return address == "localhost" || address == "127.0.0.1"; }
@@ -77,6 +85,10 @@ class reader {
         return bad("[" + h.name + "] and [" + conductor_at[h.address] + "] have a conductor each at " +
                    h.address + ": conductors need addresses of their own");
       gateways += h.count("gateway");
+      for (const auto& [key, names] : h.ranks)
+        for (const auto& name : names)
+          if (std::ranges::find(spec.hosts, name, &host_entry::name) == spec.hosts.end())
+            return bad("[" + h.name + "] " + key + "_ranks names " + name + ", and no host is called so");
     }
     if (conductors == 0) return bad("conductor = 1 is needed on one host at least");
     const bool computes = std::ranges::any_of(spec.hosts, [](const host_entry& h) {
@@ -129,14 +141,25 @@ class reader {
       host.counts.insert_or_assign(e.key, static_cast<std::uint32_t>(*n));
       return {};
     }
+    if (const auto* p = ranks_part(e.key)) return take_ranks(e, host.ranks[std::string{p->key}]);
     if (const auto* option = host_option(e.key)) return take_option(e, *option, host.settings);
     std::vector<std::string> names{"address", "ssh", "runner"};
     for (const auto& p : parts) names.emplace_back(p.key);
+    for (const auto* ranks : {"prefill_ranks", "decode_ranks"}) names.emplace_back(ranks);
     for (const auto& d : config::declarations()) names.push_back(underscored(d.name));
     const auto near = config::nearest(e.key, names);
     return wrong(e, "is unknown" + (near.empty() ? "; allowed: address, ssh, runner, counts of conductor, "
                                                    "gateway, cache, prefill, decode, coupled, and options"
                                                  : "; did you mean " + near + "?"));
+  }
+
+  result<void> take_ranks(const config::toml_entry& e, std::vector<std::string>& into) {
+    into = config::split_list(e.value);
+    const bool all = std::ranges::none_of(into, &std::string::empty);
+    if (e.type == config::toml_type::string && all && into.size() <= ranks_most) return {};
+    return wrong(
+        e, "must be names of hosts in quotes, with commas, one for each stage but the last; allowed: 1 to " +
+               std::to_string(ranks_most));
   }
 
   result<void> take_place(const config::toml_entry& e, host_entry& host) {

@@ -31,6 +31,9 @@ inline constexpr std::array<part, 6> parts{{{"conductor", "conductor", 1, 0},
                                             {"gateway", "gateway", 1, 3}}};
 inline constexpr std::uint32_t stages = 4;
 
+/// Stages of a group but the leader's, at most.
+inline constexpr std::size_t ranks_most = 63;
+
 /// Null if there is none.
 const part* find_part(std::string_view key);
 
@@ -46,7 +49,9 @@ struct host_entry {
   std::string ssh;      ///< destination for the ssh client; the address unless given
   bool local = false;   ///< this machine: no ssh
   std::map<std::string, std::uint32_t, std::less<>> counts;  ///< by `part::key`
-  std::vector<setting> settings;                             ///< of this host's processes alone
+  /// By `part::key`: the hosts of the other stages of each such process's pipeline group, which leads from the last stage.
+  std::map<std::string, std::vector<std::string>, std::less<>> ranks;
+  std::vector<setting> settings;  ///< of this host's processes alone
 
   std::uint32_t count(std::string_view key) const;
 };

@@ -58,20 +58,52 @@ class node_options {
 };
 
 std::string nth_of_list(const std::string& list, std::uint32_t n) {
-  std::vector<std::string> words{""};
-  for (const char c : list) {
-    if (c == ',') words.emplace_back();
-    else words.back() += c;
-  }
+  const auto words = config::split_list(list);
   return words[n % words.size()];
+}
+
+std::string node_name(const host_entry& host, const part& p, std::uint32_t number) {
+  return host.name + "-" + std::string{p.key} + (p.most > 1 ? "-" + std::to_string(number) : "");
+}
+
+/// A process with some layers of another process's group. It is no member of the cluster.
+constexpr part rank_part{"rank", "rank", 64, 1};
+
+struct planned_rank {
+  std::string leader;  ///< name of the node
+  std::string host;    ///< that carries the rank
+  host_port at;
+  std::uint32_t stage = 0, stages = 0;
+};
+
+/// Ranks of all groups. Leaders reach them at ports behind the conductor's, in the order of the file.
+std::vector<planned_rank> ranks_of(const cluster_spec& spec) {
+  std::vector<planned_rank> all;
+  std::map<std::string, std::uint16_t> taken;  // by address: hosts may share one
+  for (const auto& h : spec.hosts) {
+    for (const auto& [key, hosts] : h.ranks) {
+      for (std::uint32_t i = 0; i < h.count(key); ++i) {
+        for (std::uint32_t k = 0; k < hosts.size(); ++k) {
+          const auto& on = *std::ranges::find(spec.hosts, hosts[k], &host_entry::name);
+          const auto port = static_cast<std::uint16_t>(spec.port + ++taken[on.address]);
+          all.push_back({node_name(h, *find_part(key), i),
+                         on.name,
+                         {on.address, port},
+                         k + 1,
+                         static_cast<std::uint32_t>(hosts.size()) + 1});
+        }
+      }
+    }
+  }
+  return all;
 }
 
 /// One host's processes.
 class host_planner {
  public:
   host_planner(const cluster_spec& spec, const host_entry& entry, const std::string& conductors,
-               const std::string& folder)
-      : spec_(spec), conductors_(conductors), folder_(folder) {
+               const std::vector<planned_rank>& ranks, const std::string& folder)
+      : spec_(spec), conductors_(conductors), ranks_(ranks), folder_(folder) {
     out.entry = entry;
   }
 
@@ -79,9 +111,16 @@ class host_planner {
     const auto& h = out.entry;
     for (const auto& p : parts) {
       for (std::uint32_t i = 0; i < h.count(p.key); ++i) {
-        const auto name = h.name + "-" + std::string{p.key} + (p.most > 1 ? "-" + std::to_string(i) : "");
-        if (auto ok = add(p, name, std::string{p.roles}); !ok) return ok;
+        node_options o;
+        place(o, p, node_name(h, p, i));
+        if (auto ok = add(p, o); !ok) return ok;
       }
+    }
+    for (const auto& rank : ranks_) {
+      if (rank.host != h.name) continue;
+      node_options o;
+      place_rank(o, rank);
+      if (auto ok = add(rank_part, o); !ok) return ok;
     }
     std::ranges::stable_sort(out.nodes, {}, &planned_node::stage);
     return {};
@@ -92,27 +131,47 @@ class host_planner {
  private:
   bool computes(const part& p) const { return p.stage == 2; }
 
-  void place(node_options& o, const part& p, const std::string& name, const std::string& roles) {
-    const auto& address = out.entry.address;
-    o.put("cluster", "role", roles);
+  /// The options of the file, the host's own in place of those for all.
+  void take_settings(node_options& o, const part& p, const std::string& name) {
+    for (const auto& s : spec_.shared) o.put(s);
+    for (const auto& s : out.entry.settings) o.put(s);
+    if (auto* device = o.find("model", "device"))
+      *device = nth_of_list(*device, computes(p) ? computing_++ : 0);
+    o.put("cluster", "role", std::string{p.roles});
     o.put("cluster", "name", name);
     o.put("cluster", "secret_file", "secret");
+    if (!o.has("transport", "listen"))
+      o.put("transport", "listen", to_string(host_port{out.entry.address, 0}));
+    if (p.key == "conductor") return;
+    // The port of the file is the conductor's; processes beside it take any.
+    if (auto* at = o.find("metrics", "listen"))
+      *at = to_string(host_port{config::parse_endpoint(*at)->host, 0});
+  }
+
+  void place(node_options& o, const part& p, const std::string& name) {
+    take_settings(o, p, name);
+    const auto& address = out.entry.address;
     const auto own = p.key == "conductor" ? spec_.port : std::uint16_t{0};
     o.put("cluster", "listen", to_string(host_port{address, own}));
     if (p.key != "conductor" || conductors_.find(',') != std::string::npos)
       o.put("cluster", "join", conductors_);
-    if (p.key != "conductor") {
-      // The port of the file is the conductor's; processes beside it take any.
-      if (auto* at = o.find("metrics", "listen"))
-        *at = to_string(host_port{config::parse_endpoint(*at)->host, 0});
-    }
-    if (!o.has("transport", "listen")) o.put("transport", "listen", to_string(host_port{address, 0}));
+    std::string ranks;
+    for (const auto& rank : ranks_)
+      if (rank.leader == name) ranks += (ranks.empty() ? "" : ",") + to_string(rank.at);
+    if (!ranks.empty()) o.put("cluster", "ranks", ranks);
     // A count of processes is one of instances, unless the file says more.
     for (const auto* section : {"prefill", "decode"})
       if (!o.has(section, "instances")) o.put(section, "instances", "1");
     if (!o.has("gateway", "http"))
       o.put("gateway", "http", to_string(host_port{address, default_options().gateway.http.port}));
     if (p.key == "gateway") o.put("gateway", "http_handover", name + ".socket");  // in the run folder
+  }
+
+  void place_rank(node_options& o, const planned_rank& rank) {
+    take_settings(o, rank_part, rank.leader + "-rank-" + std::to_string(rank.stage));
+    o.put("cluster", "listen", to_string(rank.at));
+    o.put("model", "pipeline", std::to_string(rank.stages));
+    o.put("model", "stage", std::to_string(rank.stage));
   }
 
   /// Renames the operator's files to the names of their copies on the host.
@@ -128,19 +187,14 @@ class host_planner {
     }
   }
 
-  result<void> add(const part& p, const std::string& name, const std::string& roles) {
-    node_options o;
-    for (const auto& s : spec_.shared) o.put(s);
-    for (const auto& s : out.entry.settings) o.put(s);
-    if (auto* device = o.find("model", "device"))
-      *device = nth_of_list(*device, computes(p) ? computing_++ : 0);
-    place(o, p, name, roles);
+  result<void> add(const part& p, node_options& o) {
+    const auto name = *o.find("cluster", "name");
     hand_over(o);
     for (const auto* section : {"cache", "store"})
       if (auto* path = o.find(section, "ssd_path"); path != nullptr && !path->empty()) *path += "/" + name;
     if (auto* path = o.find("model", "path"); path && !path->empty() && !path->starts_with("dummy:"))
       *path = absolute(*path, folder_);
-    planned_node node{name, roles, o.text(), p.stage, p.key == "gateway", {}, 0, {}};
+    planned_node node{name, std::string{p.roles}, o.text(), p.stage, p.key == "gateway", {}, 0, {}};
     const auto read = parse_options({}, node.text, name);
     if (!read) return fail(read.error());
     if (const auto fits = check_serving(read->values); !fits)
@@ -162,6 +216,7 @@ class host_planner {
                              to_string(v.gateway.http));
     // A modelled device's memory is what its profile says, in blocks of a few bytes.
     if (v.model.device.starts_with("model:")) return;
+    if (v.cluster.rank) node.memory_bytes += v.model.device_kv_bytes;
     const bool blocks = v.cluster.cache || v.cluster.prefill || v.cluster.decode;
     if (blocks && serves_model(v)) node.memory_bytes += v.cache.dram_bytes + v.store.shared_bytes;
     // Beside a model's blocks, memory is mounted in a store only where there is one.
@@ -174,6 +229,7 @@ class host_planner {
 
   const cluster_spec& spec_;
   const std::string& conductors_;
+  const std::vector<planned_rank>& ranks_;
   const std::string& folder_;
   std::uint32_t computing_ = 0;
 };
@@ -188,8 +244,9 @@ result<launch_plan> plan_launch(const cluster_spec& spec, const std::string& nam
     if (h.count("conductor") == 0) continue;
     conductors += (conductors.empty() ? "" : ",") + to_string(host_port{h.address, spec.port});
   }
+  const auto ranks = ranks_of(spec);
   for (const auto& entry : spec.hosts) {
-    host_planner host{spec, entry, conductors, folder};
+    host_planner host{spec, entry, conductors, ranks, folder};
     if (auto ok = host.plan(); !ok) return fail(ok.error());
     if (!host.out.nodes.empty()) plan.hosts.push_back(std::move(host.out));
   }
@@ -220,7 +277,8 @@ std::vector<std::string> judge_host(const planned_host& host, const host_facts& 
   }
   if (memory > facts.memory_bytes)
     lacks.push_back("has " + config::format_size(facts.memory_bytes) + " of memory available, and " +
-                    config::format_size(memory) + " are wanted by cache-dram and store-dram");
+                    config::format_size(memory) +
+                    " are wanted by cache-dram, store-dram and device-kv of ranks");
   return lacks;
 }
 

@@ -92,7 +92,41 @@ TEST_CASE("with several conductors every process knows all of them, in the file'
   CHECK(has(plan.hosts[2].nodes.at(0).text, "listen = \"localhost:7500\""));
 }
 
+TEST_CASE(
+    "the stages of a group go to the hosts that the leader's section names, each at a port of its own") {
+  auto text = three_hosts;
+  text.replace(text.find("device = \"cuda:0,cuda:1\"\n"), 24, "prefill_ranks = \"gamma,alpha\"\n");
+  text.insert(text.find("decode = 1"), "decode_ranks = \"gamma\"\n");
+  const auto plan = plan_of(text);
+  const auto& leader = plan.hosts[1].nodes.at(1);
+  CHECK(leader.name == "beta-prefill-1");
+  CHECK(has(leader.text, "ranks = \"localhost:7502,10.0.0.1:7502\""));
+  CHECK_FALSE(has(leader.text, "stage"));
+  const auto& gamma = plan.hosts[2].nodes;
+  REQUIRE(gamma.size() == 4);
+  CHECK(gamma[0].name == "beta-prefill-0-rank-1");  // before workers, which look for it
+  CHECK(gamma[1].name == "beta-prefill-1-rank-1");
+  CHECK(has(gamma[1].text, "listen = \"localhost:7502\""));
+  CHECK(has(gamma[1].text, "pipeline = 3"));
+  CHECK(has(gamma[1].text, "stage = 1"));
+  CHECK_FALSE(has(gamma[1].text, "join"));
+  CHECK(gamma[1].ports.front() == "localhost:7502");
+  CHECK(gamma[1].memory_bytes == 1 * GiB);  // device-kv: KV of its layers
+  CHECK(gamma[2].name == "gamma-decode-0-rank-1");
+  CHECK(gamma[3].name == "gamma-decode-0");
+  CHECK(has(gamma[3].text, "ranks = \"localhost:7503\""));
+  const auto& alpha = plan.hosts[0].nodes;
+  REQUIRE(alpha.size() == 4);
+  CHECK(alpha[2].name == "beta-prefill-1-rank-2");
+  CHECK(has(alpha[2].text, "stage = 2"));
+}
+
 TEST_CASE("what is wrong in the file is refused with line, key and range") {
+  CHECK(refused("prefill = 2", "prefill = 2\nprefill_ranks = \"delta\"") ==
+        "c.toml: [beta] prefill_ranks names delta, and no host is called so");
+  CHECK(refused("prefill = 2", "prefill = 2\nprefill_ranks = \"alpha,\"")
+            .starts_with("c.toml:18: beta.prefill_ranks must be names of hosts"));
+  CHECK(has(refused("prefill = 2", "prefill = 2\nranks = \"10.0.0.1:7\""), "given by `mooncaf up`"));
   CHECK(refused("prefill = 2", "prefill = 65") ==
         "c.toml:17: beta.prefill 65 is out of range; allowed: 0 to 64");
   CHECK(refused("cache_dram = \"2GiB\"", "cache_drum = \"2GiB\"") ==
