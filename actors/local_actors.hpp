@@ -20,7 +20,8 @@ struct local_actors {
   gateway_actor gateway;
   std::vector<prefill_worker_actor> prefill;
   std::vector<decode_worker_actor> decode;
-  std::string metrics_at;  ///< HOST:PORT where the process is scraped; empty: nowhere
+  std::string metrics_at;          ///< HOST:PORT where the process is scraped; empty: nowhere
+  std::vector<rank_status> ranks;  ///< all stages of its group; empty: it is none
 
   void peer_up(const node_info& peer) const;
   void peer_down(node_id peer) const;

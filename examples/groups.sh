@@ -6,7 +6,8 @@
 #   examples/groups.sh --once               shows who has which layers, asks for one answer, and ends
 #
 # MOONCAF_MODEL names another model, MOONCAF_PORT another port for clients; MOONCAF_CONTROL_PORT and the two behind it
-# (default 7400) are the cluster's own. Needs a build (examples/quickstart.sh makes one).
+# (default 7400) are the cluster's own. Needs a build (examples/quickstart.sh makes one). On several hosts the file below
+# is the same, with a section for each host.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,55 +15,50 @@ once=
 case "${1:-}" in
   --once) once=yes ;;
   '') ;;
-  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "groups.sh: unknown argument '$1' (--help lists the known ones)" >&2; exit 2 ;;
 esac
-mooncaf=${MOONCAF_BINARY:-build/actors/mooncaf}
+mooncaf=$(realpath "${MOONCAF_BINARY:-build/actors/mooncaf}")
 [[ -x $mooncaf ]] || { echo "groups.sh: no $mooncaf; run examples/quickstart.sh first" >&2; exit 2; }
-model=${MOONCAF_MODEL:-$(examples/fetch_model.sh)}
-port=${MOONCAF_PORT:-8000} control=${MOONCAF_CONTROL_PORT:-7400}
-logs=$(mktemp -d)
-processes=()
+model=$(realpath "${MOONCAF_MODEL:-$(examples/fetch_model.sh)}")
+port=${MOONCAF_PORT:-8000}
+folder=$(mktemp -d)
 end() {
-  ((${#processes[@]} == 0)) || kill "${processes[@]}" 2>/dev/null || true
-  wait || true
-  rm -rf "$logs"
+  "$mooncaf" stop "$folder/groups.toml" || true
+  rm -rf "$folder"
 }
 trap end EXIT
 
-start() {  # NAME OPTION...: a process of the cluster, with its log in a file
-  local name=$1
-  shift
-  "$mooncaf" --model "$model" --context-length 4096 --threads 1 --name "$name" --metrics-listen 127.0.0.1:0 "$@" >"$logs/$name" 2>&1 &
-  processes+=($!)
-}
-await() {  # NAME TEXT: a line of its log
-  until grep -q -- "$2" "$logs/$1"; do
-    kill -0 "${processes[@]}" 2>/dev/null || { cat "$logs"/* >&2; exit 1; }
-    sleep 0.1
-  done
-}
-
-own=(--data-listen 127.0.0.1:0)
-start front --role conductor,gateway --listen "127.0.0.1:$control" --http "127.0.0.1:$port"
-for number in 1 2; do
-  role=$([[ $number == 1 ]] && echo prefill || echo decode)
-  start "$role-rank" --role rank --pipeline 2 --stage 1 --listen "127.0.0.1:$((control + number))" "${own[@]}"
-  start "$role" --role "$role,cache" --ranks "127.0.0.1:$((control + number))" --prefill-instances 1 --join "127.0.0.1:$control" \
-    --listen 127.0.0.1:0 "${own[@]}"
-done
-echo "- loading half of $model into each of four processes"
-await prefill ' ready '
-await decode ' ready '
-until curl -sf "http://127.0.0.1:$port/health" >/dev/null; do sleep 0.1; done
+cat >"$folder/groups.toml" <<FILE
+[launch]
+port = ${MOONCAF_CONTROL_PORT:-7400}
+[model]
+path = "$model"
+context_length = 4096
+threads = 1
+[gateway]
+http = "127.0.0.1:$port"
+[metrics]
+listen = "127.0.0.1:0"
+[here]
+address = "127.0.0.1"
+conductor = 1
+gateway = 1
+prefill = 1
+prefill_ranks = "here"
+decode = 1
+decode_ranks = "here"
+FILE
+"$mooncaf" up "$folder/groups.toml"
 echo "- who has which layers"
-for name in prefill-rank prefill decode-rank decode; do
-  printf '    %-13s %s\n' "$name" "$(grep -ho 'layers="[^"]*"' "$logs/$name" | head -1)"
-done
+curl -s "http://127.0.0.1:$port/cluster" | python3 -c '
+import json, sys
+for r in json.load(sys.stdin)["ranks"]:
+    print("    %-22s layers %s of the group %s" % (r["process"], r["layers"], r["node"]))'
 echo "- how the model goes on with: The capital of France is"
 curl -s "http://127.0.0.1:$port/v1/completions" -H 'Content-Type: application/json' \
   -d '{"prompt":"The capital of France is","max_tokens":8,"temperature":0}' |
   python3 -c 'import json, sys; print("   ", json.load(sys.stdin)["choices"][0]["text"].strip())'
 [[ -z $once ]] || exit 0
 echo "- clients: http://127.0.0.1:$port/v1; Ctrl-C ends it"
-wait
+sleep infinity

@@ -40,11 +40,6 @@ namespace {
 constexpr auto stop_limit = std::chrono::seconds(5);
 constexpr auto told_limit = std::chrono::seconds(2);  ///< for clients to take the news
 
-std::string layers_text(const compute_stage& stage) {
-  const auto part = stage.net->part();
-  return std::to_string(part.first + 1) + " to " + std::to_string(part.end());
-}
-
 /// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
 /// runs where no handler catches its exceptions: then nothing is torn down, and `terminate_guard` tells the
 /// reason.
@@ -336,7 +331,7 @@ result<void> process::build() {
     if (auto done = step(exit_code::model, load_model()); !done) return done;
   }
   for (const auto& stage : context_->stages)
-    log_info("device", {{"name", stage.hardware->info().name}, {"layers", layers_text(stage)}});
+    log_info("device", {{"name", stage.hardware->info().name}, {"layers", to_string(stage.net->part())}});
   if (holds_blocks())
     if (auto done = step(exit_code::resources, open_memory()); !done) return done;
   if (holds_blocks() || c.rank) {
@@ -420,6 +415,7 @@ int process::run() {
 }
 
 shutdown_result process::stop() {
+  group_.ends = true;
   metrics_port_.list->follow(nullptr);
   // Gateways first: clients are told before the workers of their requests go.
   const auto add = [this](const auto& handle) {

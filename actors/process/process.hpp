@@ -92,6 +92,10 @@ class process {
   result<void> find_ranks();
   result<std::shared_ptr<rank_link>> find_rank(std::uint32_t stage);
   result<std::shared_ptr<rank_link>> greet(const rank_actor& rank, std::uint32_t stage);
+  /// @thread  of the link
+  void rank_lost(const std::string& rank);
+  /// Whether the process has something left to do when its workers cannot compute any more.
+  bool lives_without_workers() const;
   /// As a rank: computes for whoever greets it.
   result<void> serve_leader();
   result<void> join();
@@ -119,6 +123,7 @@ class process {
   struct {
     std::shared_ptr<rank_notices> notices = std::make_shared<rank_notices>();
     std::vector<std::shared_ptr<rank_link>> ranks;  ///< of the stages before this process's own
+    std::atomic<bool> ends = false;                 ///< in order: that links to ranks close is no loss
   } group_;
   std::shared_ptr<rocksdb_tier> ssd_;
   std::shared_ptr<store_share> objects_;

@@ -25,11 +25,14 @@ result<void> process::find_ranks() {
     const auto where = to_string(opts().cluster.ranks[i]);
     auto found = find_rank(i);
     if (!found) return fail(found.error().code, "ranks: " + where + ": " + found.error().detail);
-    const auto& layers = (*found)->place().layers;
-    log_info("rank", {{"at", where},
-                      {"name", (*found)->place().name},
-                      {"layers", std::to_string(layers.first + 1) + " to " + std::to_string(layers.end())}});
+    log_info(
+        "rank",
+        {{"at", where}, {"name", (*found)->place().name}, {"layers", to_string((*found)->place().layers)}});
     group_.ranks.push_back(std::move(*found));
+  }
+  if (group_.ranks.size() + context_->stages.size() > 1) {
+    for (const auto& own : context_->stages)
+      local_.ranks.push_back({context_->name, "", to_string(own.net->part()), own.hardware->info().name, ""});
   }
   return {};
 }
@@ -91,7 +94,21 @@ result<std::shared_ptr<rank_link>> process::greet(const rank_actor& rank, std::u
   if (auto known = context_->plane->add_peer(theirs->address, theirs->regions); !known)
     return fail(std::move(known.error()));
   (*link)->found(answer->name, theirs->address.node, *inbox);
+  local_.ranks.push_back({answer->name, to_string(o.cluster.ranks[stage]), to_string(place.layers),
+                          answer->device, answer->metrics});
+  rank->attach_functor([this, name = answer->name](const caf::error&) { rank_lost(name); });
   return std::shared_ptr<rank_link>{std::move(*link)};
+}
+
+// The pass that a rank breaks off says so, too; this is for a group that has nothing to compute meanwhile.
+void process::rank_lost(const std::string& rank) {
+  if (group_.ends) return;
+  const bool others = lives_without_workers();
+  log_error("rank lost",
+            {{"rank", rank},
+             {"effect", others ? "its group computes nothing any more"
+                               : "the process ends, to find the rank when it is started again"}});
+  if (!others) leave_now(static_cast<int>(exit_code::actor_failed));
 }
 
 result<void> process::serve_leader() {
@@ -109,6 +126,7 @@ result<void> process::serve_leader() {
   self.plane = context_->plane;
   self.ids = context_->transfer_ids;
   self.notices = group_.notices;
+  self.metrics = local_.metrics_at;
   const auto handle = system_->spawn<rank, caf::detached>(std::move(self));
   must_live("rank", caf::actor_cast<caf::actor>(handle));
   roots_.push_back(caf::actor_cast<caf::actor>(handle));

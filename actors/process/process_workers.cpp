@@ -143,11 +143,16 @@ worker_links process::next_links() {
   return links;
 }
 
+bool process::lives_without_workers() const {
+  const auto& c = opts().cluster;
+  // A leader finds its ranks when it starts, so one that keeps a cache alone starts again.
+  return c.conductor || c.gateway || (c.cache && group_.ranks.empty());
+}
+
 void process::device_lost(worker_role role, const std::string& why) {
   const std::string name{to_string(role)};
   context_->meters->device_failed(name);
-  const auto& c = opts().cluster;
-  const bool others = c.conductor || c.gateway || c.cache;
+  const bool others = lives_without_workers();
   const bool last = ++lost_workers_ == info_.workers.size();
   log_error("device failed; its worker computes nothing any more",
             {{"worker", name},

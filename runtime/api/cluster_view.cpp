@@ -100,6 +100,7 @@ void add_member(json& out, const member_status& m, const names& names) {
   if (r.device.blocks > 0) out["devices"].push_back(with_fields({{"node", m.name}}, r.device));
   for (const auto& p : r.moved.paths)
     out["paths"].push_back(with_fields({{"node", m.name}, {"peer", names.of(p.peer, to_string(p.peer))}}, p));
+  for (const auto& rank : r.ranks) out["ranks"].push_back(with_fields({{"node", m.name}}, rank));
   for (const auto& rail : r.moved.rails) out["rails"].push_back(with_fields({{"node", m.name}}, rail));
 }
 
@@ -145,7 +146,7 @@ result<std::string> cluster_json(const cluster_status& cluster) {
   const auto& lead = cluster.lead;
   out["leader"] = {{"node", lead.leader}, {"term", lead.term},     {"standbys", lead.standbys},
                    {"votes", lead.votes}, {"voters", lead.voters}, {"problem", lead.problem}};
-  for (const auto* list : {"instances", "shards", "devices", "paths", "rails", "nodes"})
+  for (const auto* list : {"instances", "ranks", "shards", "devices", "paths", "rails", "nodes"})
     out[list] = json::array();
   for (const auto& m : cluster.members) add_member(out, m, names);
   out["requests_live"] = requests_live(cluster);
@@ -178,9 +179,12 @@ result<std::string> health_of(const cluster_status& cluster) {
 
 result<std::string> scrape_targets(const cluster_status& cluster) {
   auto out = json::array();
+  const auto add = [&](const std::string& at, const std::string& process, const std::string& roles) {
+    if (!at.empty()) out.push_back({{"targets", {at}}, {"labels", {{"process", process}, {"roles", roles}}}});
+  };
   for (const auto& m : cluster.members) {
-    if (m.latest.metrics.empty()) continue;
-    out.push_back({{"targets", {m.latest.metrics}}, {"labels", {{"process", m.name}, {"roles", m.roles}}}});
+    add(m.latest.metrics, m.name, m.roles);
+    for (const auto& rank : m.latest.ranks) add(rank.metrics, rank.name, "rank");
   }
   return out.dump();
 }

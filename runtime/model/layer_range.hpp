@@ -2,6 +2,7 @@
 // Which layers of a model a stage of a pipeline group has.
 
 #include <cstdint>
+#include <string>
 
 namespace mooncaf {
 
@@ -13,6 +14,10 @@ struct layer_range {
   constexpr std::uint32_t end() const noexcept { return first + count; }
   constexpr bool has(std::uint32_t layer) const noexcept { return layer >= first && layer < end(); }
   friend constexpr bool operator==(const layer_range&, const layer_range&) noexcept = default;
+  /// As people count them: "1 to 10".
+  friend std::string to_string(const layer_range& r) {
+    return std::to_string(r.first + 1) + " to " + std::to_string(r.end());
+  }
 };
 
 /// The layers of stage `stage` of `stages`: as equal as they can be, and the last stages have one less, since

@@ -95,6 +95,9 @@ function show(c){
     ['hits in DRAM',s=>num(s.hits_dram),1],['hits on SSD',s=>num(s.hits_ssd),1],['hits elsewhere',s=>num(s.hits_remote),1],
     ['misses',s=>num(s.misses),1],
     ['left the SSD',s=>s.ssd_capacity_bytes?num(s.ssd_evictions)+(s.ssd_copies_dropped?', '+num(s.ssd_copies_dropped)+' kept elsewhere':''):'–',1],['evicted',s=>num(s.evictions)+(s.evictions_lost?', '+num(s.evictions_lost)+' for good':''),1]],c.shards,'no node holds KV blocks');
+  $('ranks_part').hidden=!c.ranks.length;
+  table('ranks',[['group',r=>esc(r.node)],['process',r=>esc(r.process)],['at',r=>some(r.at)],['layers',r=>esc(r.layers)],
+    ['device',r=>esc(r.device)]],c.ranks,'');
   $('device_part').hidden=!c.devices.length;
   table('devices',[['node',d=>esc(d.node)],['KV',d=>bar([[d.blocks_used/d.blocks,'accent']])],['blocks',d=>num(d.blocks),1],
     ['context found there',d=>num(d.hit_tokens)+' tokens',1],['loaded from the host',d=>num(d.loaded_tokens)+' tokens = '+num(d.loaded_bytes)+'B',1],

@@ -37,7 +37,8 @@ result<rank_welcome> rank_host::greeted(const rank_greeting& leader) {
                                  self_.kv_bytes, log_);
   if (!made) return fail(std::move(made.error()));
   session_ = std::move(*made);
-  return rank_welcome{self_.name, encode(self_.plane->local_announcement()), session_->inbox()};
+  return rank_welcome{self_.name, encode(self_.plane->local_announcement()), session_->inbox(),
+                      self_.hardware->info().name, self_.metrics};
 }
 
 }  // namespace mooncaf

@@ -30,7 +30,9 @@ struct rank_greeting {
 struct rank_welcome {
   std::string name;
   std::vector<std::byte> data_plane;
-  region_id inbox;  ///< where calls go
+  region_id inbox;      ///< where calls go
+  std::string device;   ///< that computes
+  std::string metrics;  ///< HOST:PORT where its process is scraped; empty: nowhere
 };
 
 /// A rank with its weights, and the process around it.
@@ -46,6 +48,7 @@ struct rank_self {
   std::shared_ptr<data_plane> plane;
   std::shared_ptr<std::atomic<std::uint64_t>> ids;  ///< next id of a transfer of this node
   std::shared_ptr<rank_notices> notices;
+  std::string metrics;  ///< HOST:PORT where this process is scraped; empty: nowhere
 };
 
 /// One thread at a time.

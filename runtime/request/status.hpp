@@ -107,6 +107,15 @@ struct transfer_report {
   std::vector<node_id> fenced;  ///< peers that were shut out and have not been greeted anew since
 };
 
+/// A stage of a node's pipeline group, computed by the node itself or by another process.
+struct rank_status {
+  std::string name;    ///< of its process
+  std::string at;      ///< HOST:PORT of that process's control port; empty: the node's own
+  std::string layers;  ///< "1 to 10"
+  std::string device;
+  std::string metrics;  ///< HOST:PORT where it is scraped; empty: nowhere, or with the node
+};
+
 /// The report of one node.
 struct node_report {
   node_id node;
@@ -122,6 +131,7 @@ struct node_report {
   bool announced = false;            ///< … and the conductor has said that it places nothing there
   bool last = false;                 ///< … and that there is no other worker of some role of it
   std::string metrics;               ///< HOST:PORT where it is scraped; empty: nowhere
+  std::vector<rank_status> ranks;    ///< all stages of its group, in order; empty: it is none
   std::uint64_t term = 0;            ///< of the leader that it obeys
   bool leads = false;                ///< its own conductor is that leader
 };

@@ -146,6 +146,12 @@ constexpr auto shown_of(std::type_identity<rail_status>) {
                     shown{"last_error", &s::last_error}};
 }
 
+constexpr auto shown_of(std::type_identity<rank_status>) {
+  using s = rank_status;
+  return std::tuple{shown{"process", &s::name}, shown{"at", &s::at}, shown{"layers", &s::layers},
+                    shown{"device", &s::device}};
+}
+
 /// Calls `visit` with each line of `S` and the member's value.
 template <class S, class Visit>
 void for_each_shown(const S& status, Visit&& visit) {

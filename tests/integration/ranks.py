@@ -96,7 +96,7 @@ def requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again():
         assert len(got) == 12, sorted(got)
         assert all(got[p] == wanted[p] for p in wanted), "other tokens"
         assert leader.process.wait(20) == 70, leader.output()[-2000:]
-        assert "device failed" in leader.output() and "rank " in leader.output(), leader.output()[-2000:]
+        assert "rank lost" in leader.output() or "device failed" in leader.output(), leader.output()[-2000:]
         cluster.processes["rank2"].start()
         leader.start()
         wait_until("the group is back", lambda: len(client.cluster()["instances"]) == 3)
@@ -106,6 +106,25 @@ def requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again():
         wait_until("the other has left", lambda: len(client.cluster()["instances"]) == 2)
         assert answer(client, prompts[0])[0] == wanted[prompts[0]]
         cluster.wait_idle()
+
+
+def an_idle_group_misses_its_rank_at_once():
+    """Nobody asks for anything: what ends without its rank is started again before the next request comes."""
+    with Cluster() as cluster:
+        _, join = front(cluster, *SMALL)
+        keeps_cache = cluster.start("keeps-cache", "--role", "prefill,cache", "--prefill-instances", "1", *join,
+                                    *start_ranks(cluster, 2, *SMALL, name="one-rank"))
+        stays = cluster.start("stays", "--role", "conductor,gateway,decode,cache", "--listen", "127.0.0.1:0", *OWN, "--http",
+                              f"127.0.0.1:{free_port()}", *SMALL, *start_ranks(cluster, 2, *SMALL, name="other-rank"))
+        for process in (keeps_cache, stays):
+            wait_until(f"{process.name} is ready", lambda p=process: " ready roles=" in p.output())
+        cluster.processes["one-rank1"].kill9()
+        assert keeps_cache.process.wait(20) == 70, keeps_cache.output()[-2000:]
+        assert "rank lost" in keeps_cache.output()
+        cluster.processes["other-rank1"].kill9()
+        wait_until("the other says so", lambda: "rank lost" in stays.output())
+        assert stays.alive()
+        cluster.processes.pop("keeps-cache")
 
 
 def a_leader_that_is_killed_finds_its_ranks_again():
@@ -160,11 +179,12 @@ def the_example_runs_as_it_says():
                          timeout=120, env={**os.environ, "MOONCAF_PORT": str(port), "MOONCAF_CONTROL_PORT": str(control),
                                            "MOONCAF_BINARY": os.path.abspath(BINARY)})
     assert run.returncode == 0 and "Paris" in run.stdout, (run.stdout, run.stderr[-3000:])
-    assert run.stdout.count('layers="1 to 15"') == 2 and run.stdout.count('layers="16 to 30"') == 2, run.stdout
+    assert run.stdout.count("layers 1 to 15 ") == 2 and run.stdout.count("layers 16 to 30 ") == 2, run.stdout
 
 
 main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,
       requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again,
+      an_idle_group_misses_its_rank_at_once,
       a_leader_that_is_killed_finds_its_ranks_again,
       a_group_that_does_not_fit_together_says_why,
       the_example_runs_as_it_says])

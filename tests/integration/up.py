@@ -147,6 +147,52 @@ def serves_and_brings_back_what_dies():
         assert cluster.left_over() == []
 
 
+def groups_over_hosts_start_serve_and_come_back():
+    """Stages of one model in processes of two hosts: found by name, shown, scraped, started again with their leader."""
+    with Launched("""[front]
+address = "127.0.0.1"
+conductor = 1
+gateway = 1
+[west]
+address = "127.0.0.1"
+prefill = 1
+prefill_ranks = "east"
+[east]
+address = "127.0.0.1"
+decode = 1
+decode_ranks = "east"
+""") as cluster:
+        cluster.must("up")
+        before = cluster.pids()
+        assert sorted(before) == ["east-decode-0", "east-decode-0-rank-1", "front-conductor", "front-gateway", "west-prefill-0",
+                                  "west-prefill-0-rank-1"]
+        wait_until("the conductor knows both groups", lambda: len(cluster.client.cluster()["ranks"]) == 4)
+        ranks = [(r["node"], r["process"], r["layers"], bool(r["at"])) for r in cluster.client.cluster()["ranks"]]
+        assert sorted(ranks) == [("east-decode-0", "east-decode-0", "2 to 2", False), ("east-decode-0", "east-decode-0-rank-1", "1 to 1", True),
+                                 ("west-prefill-0", "west-prefill-0", "2 to 2", False),
+                                 ("west-prefill-0", "west-prefill-0-rank-1", "1 to 1", True)], ranks
+        log = next(cluster.home.rglob("front-conductor.log")).read_text()
+        port = int(re.search(r" metrics at=127.0.0.1:(\d+)", log)[1])
+        conductor = Client("127.0.0.1", int(port))
+
+        def scraped_processes():
+            targets = {t["labels"]["process"]: t["targets"][0] for t in json.loads(conductor.request("GET", "/targets")[2])}
+            return targets if set(targets) == set(before) else None
+
+        scraped = wait_until("every process is listed for Prometheus", scraped_processes)
+        host, port = scraped["west-prefill-0-rank-1"].split(":")
+        assert Client(host, int(port)).request("GET", "/metrics")[0] == 200
+        first = cluster.chat()["choices"]
+        os.kill(before["west-prefill-0-rank-1"], signal.SIGKILL)
+        cluster.wait_back("west-prefill-0-rank-1", before["west-prefill-0-rank-1"])
+        assert cluster.chat()["choices"] == first
+        assert cluster.pids()["west-prefill-0"] != before["west-prefill-0"], "a leader without its rank went on"
+        began = time.monotonic()
+        cluster.must("stop")
+        assert time.monotonic() - began < 30, "a process that was asked for /targets did not end by itself"
+        assert cluster.left_over() == []
+
+
 def scales_drains_and_restarts_under_requests():
     with Launched() as cluster:
         cluster.must("up")
@@ -483,7 +529,7 @@ decode = 2
 
 
 if __name__ == "__main__":
-    main([two_hosts_over_ssh, serves_and_brings_back_what_dies, scales_drains_and_restarts_under_requests, status_says_which_conductor_leads,
+    main([two_hosts_over_ssh, serves_and_brings_back_what_dies, groups_over_hosts_start_serve_and_come_back, scales_drains_and_restarts_under_requests, status_says_which_conductor_leads,
           a_successor_that_cannot_start_leaves_the_gateway, an_object_store_comes_back_with_what_it_held, a_restart_keeps_the_logs, a_gateway_with_a_certificate_is_waited_for,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
