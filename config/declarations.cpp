@@ -213,6 +213,12 @@ void add_model(table& t) {
        compute},
       s, at(m, &model_options::pipeline), 1u, 64u, "stages"));
   t.push_back(
+      integer({"tensor", "tensor",
+               "Ranks of this process's instances, or of each stage: heads, widths and vocabulary of every "
+               "layer are divided among as many devices, each an equal share of the threads",
+               compute},
+              s, at(m, &model_options::tensor), 1u, 64u, "ranks"));
+  t.push_back(
       integer({"stage", "stage",
                "With --role rank: which of the group's --pipeline stages this process computes, from 1; the "
                "last is the leader's",

@@ -338,6 +338,19 @@ result<void> check_pipeline(const options& o) {
   return {};
 }
 
+/// What a tensor group does not do.
+result<void> check_tensor_group(const options& o) {
+  const auto& m = o.model;
+  if (m.tensor == 1) return {};
+  const auto refused = [](const std::string& why) { return fail(ec::invalid_argument, "tensor: " + why); };
+  if (m.device != "auto" && m.device != "host")
+    return refused("its ranks share blocks in the host's memory; leave out --device");
+  if (!m.lora_modules.empty()) return refused("its ranks take no adapters; leave out --lora-modules");
+  if (o.cluster.rank || !o.cluster.ranks.empty())
+    return refused("its ranks are of one process; give --role rank and --ranks stages alone");
+  return {};
+}
+
 /// A stage of a group in another process.
 result<void> check_rank(const options& o) {
   const auto& m = o.model;
@@ -396,6 +409,7 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "elastic-roles: a coupled node has both roles at once; give --mode disaggregated");
   if (const auto fit = check_pipeline(o); !fit) return fit;
+  if (const auto fit = check_tensor_group(o); !fit) return fit;
   if (const auto fit = check_scaling(o.scheduler, c.mode); !fit) return fit;
   if (!c.conductor && c.join.empty())
     return fail(ec::invalid_argument,

@@ -65,6 +65,7 @@ struct model_options {
   std::uint32_t threads = 0;         ///< 0: one per core
   std::chrono::nanoseconds timings_age{};  ///< measured passes of an earlier start that are not older do
   std::uint32_t pipeline = 1;  ///< stages of this process's instances, each with a part of the layers
+  std::uint32_t tensor = 1;    ///< ranks of each stage, which share its layers
   std::uint32_t stage = 0;     ///< of a rank: its own, from 1
   mooncaf::kv_dtype kv_dtype = mooncaf::kv_dtype::f16;
   std::uint32_t block_tokens = 0;

@@ -59,6 +59,11 @@ inline tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
   return {t.row(begin), count, t.cols, t.stride};
 }
 
+/// `count` columns from column `first` of the same rows.
+inline tensor columns_of(tensor t, std::size_t first, std::size_t count) noexcept {
+  return {t.data + first, t.rows, count, t.stride};
+}
+
 /// Device memory for activations; freed with the object.
 class buffer {
  public:

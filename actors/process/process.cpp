@@ -49,15 +49,14 @@ std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& 
   return system;
 }
 
-/// The device of one of `stages` here: the GPUs from the one that `--device` names on, or equal shares of the
+/// The device of one of `parts` here, stages and their ranks: the GPUs from the one that `--device` names on, or equal shares of the
 /// processor.
-result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_t stage,
-                                            std::uint32_t stages) {
+result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_t part, std::uint32_t parts) {
   const auto threads = m.threads != 0 ? m.threads : usable_cores();
-  const host_device_options host{std::max(1u, threads / stages), false, {}};
+  const host_device_options host{std::max(1u, threads / parts), false, {}};
   const auto gpu = config::cuda_ordinal(m.device);
   if (!gpu && m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
-  auto made = gpu ? make_cuda_device({*gpu + stage, m.threads, m.copy_engines})
+  auto made = gpu ? make_cuda_device({*gpu + part, m.threads, m.copy_engines})
                   : make_linked_device({host, {m.link_bytes_per_s, m.link_latency}, m.copy_engines});
   if (!made) return fail(made.error());
   return std::shared_ptr<device>{std::move(*made)};
@@ -78,15 +77,16 @@ result<void> process::load_model() {
   const bool weights = computes() || c.rank;
   const std::uint32_t here = !weights ? 0 : c.rank ? 1 : m.pipeline;
   std::vector<device*> devices;
-  for (std::uint32_t stage = 0; stage < here; ++stage) {
-    auto made = open_device(m, stage, here);
+  for (std::uint32_t part = 0; part < here * m.tensor; ++part) {
+    auto made = open_device(m, part, here * m.tensor);
     if (!made) return fail(made.error());
     devices.push_back(made->get());
     context_->stages.push_back({std::move(*made), nullptr, nullptr});
   }
   if (weights) context_->hardware = context_->stages.front().hardware;
   const auto before = static_cast<std::uint32_t>(c.ranks.size());
-  const auto share = c.rank ? stage_share{m.stage - 1, m.pipeline} : stage_share{before, before + here};
+  const auto share =
+      c.rank ? stage_share{m.stage - 1, m.pipeline} : stage_share{before, before + here, m.tensor};
   auto loaded =
       load_served_model(devices, m.path, m.chat_template, {weights, computes() || c.gateway}, share);
   if (!loaded) return fail(loaded.error());

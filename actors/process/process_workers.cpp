@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 #include "actors/cluster/shutdown.hpp"
@@ -16,6 +17,7 @@
 #include "config/device_name.hpp"
 #include "runtime/compute/device_reach.hpp"
 #include "runtime/compute/pipeline_pass.hpp"
+#include "runtime/compute/tensor_pass.hpp"
 #include "runtime/loading/kept_timings.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/model/lora_adapter.hpp"
@@ -42,6 +44,36 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
   for (const auto& [name, adapter] : context.adapters) r.lora_rank = std::max(r.lora_rank, adapter->rank());
   r.priority = prefill ? 1 : 0;
   return r;
+}
+
+result<std::unique_ptr<pass_stage>> as_stage(result<std::unique_ptr<model_runner>> made) {
+  if (!made) return fail(made.error());
+  return std::unique_ptr<pass_stage>{std::move(*made)};
+}
+
+/// A stage of devices that share its layers, in the node's own blocks.
+result<std::unique_ptr<pass_stage>> make_tensor(const node_context& context, worker_role role,
+                                                std::span<const compute_stage> devices) {
+  auto options = runner_options_of(context, role);
+  options.layout.n_layers = devices.front().net->part().count;
+  const auto whole = options.layout;
+  const auto& shape = context.shape;
+  const auto exchange =
+      shared_exchange::make(static_cast<std::uint32_t>(devices.size()),
+                            std::max({shape.vocab_size, shape.widest_ffn(), shape.q_dim(), shape.dim}));
+  std::vector<std::unique_ptr<pass_stage>> ranks;
+  for (const auto& device : devices) {
+    const auto share = device.net->share();
+    options.layout.n_kv_heads = static_cast<std::uint32_t>(share.kv_heads(whole.n_kv_heads).count);
+    options.layout.block_heads = whole.n_kv_heads;
+    options.exchange = exchange->end(share.rank);
+    auto rank = model_runner::make(device.net, *device.hardware, options);
+    if (!rank) return fail(rank.error());
+    ranks.push_back(std::move(*rank));
+  }
+  auto made = tensor_pass::make(std::move(ranks), exchange, whole, shape.vocab_size);
+  if (!made) return fail(made.error());
+  return std::unique_ptr<pass_stage>{std::move(*made)};
 }
 
 /// Where the times of this role's passes are kept: of this build, on this host and device, with this model.
@@ -73,10 +105,12 @@ result<std::unique_ptr<forward_pass>> process::make_pass(worker_role role) const
   if (stages.size() == 1 && group_.ranks.empty()) return make(stages.front());
   std::vector<std::unique_ptr<pass_stage>> ranks;
   for (const auto& link : group_.ranks) ranks.push_back(std::make_unique<remote_stage>(link));
-  for (const auto& stage : stages) {
-    auto rank = make(stage);
-    if (!rank) return fail(rank.error());
-    ranks.push_back(std::move(*rank));
+  for (auto rest = std::span{stages}; !rest.empty();) {
+    const auto of = rest.front().net->share().of;
+    auto stage = of == 1 ? as_stage(make(rest.front())) : make_tensor(*context_, role, rest.first(of));
+    if (!stage) return fail(stage.error());
+    ranks.push_back(std::move(*stage));
+    rest = rest.subspan(of);
   }
   const auto& shape = context_->shape;
   return pipeline_pass::make(std::move(ranks), {context_->layout, shape.vocab_size, shape.dim});

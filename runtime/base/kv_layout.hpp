@@ -75,6 +75,9 @@ struct kv_layout {
   kv_dtype dtype = kv_dtype::f16;
   bool shared = false;  ///< values are read out of their keys' rows, and have none (latent attention)
   page_order pages = page_order::page_first_direct;
+  /// KV heads of a block of which these are some, one behind the other: a rank's share, whose offsets count from its first
+  /// head. 0: they are all. Only with `page_first_direct`.
+  std::uint32_t block_heads = 0;
 
   static constexpr std::uint32_t version = 1;  ///< Bump when the order of dimensions changes.
   /// Blocks in a group of `layer_first`, layers together: long runs, and little memory left over at its end.
@@ -103,13 +106,17 @@ struct kv_layout {
   }
   /// Bytes of one layer of a block: [planes, block_tokens, row].
   constexpr std::size_t layer_bytes() const noexcept { return planes() * plane_bytes(); }
+  /// From a layer to the next.
+  constexpr std::size_t layer_stride() const noexcept {
+    return head_planes() * (block_heads != 0 ? block_heads : n_kv_heads) * plane_bytes();
+  }
   constexpr std::size_t block_bytes() const noexcept { return n_layers * layer_bytes(); }
   constexpr std::size_t bytes_per_token() const noexcept { return block_bytes() / block_tokens; }
 
   /// Offset inside the block of row `token` of head `head` in layer `layer`; `value` picks V instead of K.
   constexpr std::size_t offset(std::uint32_t layer, std::uint32_t head, bool value,
                                std::uint32_t token) const noexcept {
-    return layer * layer_bytes() + head * head_planes() * plane_bytes() + (value ? value_offset() : 0) +
+    return layer * layer_stride() + head * head_planes() * plane_bytes() + (value ? value_offset() : 0) +
            token * row_bytes();
   }
 

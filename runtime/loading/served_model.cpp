@@ -36,7 +36,7 @@ struct devices_t {
   stage_share share;
 
   std::uint32_t stages() const noexcept {
-    return share.of == 0 ? static_cast<std::uint32_t>(all.size()) : share.of;
+    return share.of == 0 ? static_cast<std::uint32_t>(all.size()) / share.ranks : share.of;
   }
 };
 
@@ -58,18 +58,21 @@ std::size_t bytes_of_weights(const std::string& folder) {
 }
 
 /// Loads on each device the layers of its stage.
-/// @param load  (device, layers) → model; the progress of one of several loads of `bytes` together is told.
+/// @param load  (device, layers, share of each) → model; the progress of one of several loads of `bytes` together is told.
 template <class Load>
-result<void> add_weights(weights_and_words& into, const devices_t& devices, std::uint32_t layers,
-                         std::size_t bytes, const Load& load) {
-  const auto count = devices.stages();
+result<void> add_weights(weights_and_words& into, const devices_t& devices, std::size_t bytes,
+                         const Load& load) {
+  const auto count = devices.stages(), ranks = devices.share.ranks;
+  const auto layers = into.identity.config.n_layers;
+  if (auto fits = check_tensor(into.identity.config, ranks); !fits) return fits;
   if (count > layers)
     return fail(ec::invalid_argument, "pipeline: " + std::to_string(count) +
                                           " stages are more than the model's " + std::to_string(layers) +
                                           " layers");
   for (std::uint32_t i = 0; i < devices.all.size(); ++i) {
-    auto seen = watched(*devices.all[i], bytes / count);
-    auto net = load(seen, stage_layers(layers, count, devices.share.first + i));
+    auto seen = watched(*devices.all[i], bytes / count / ranks);
+    auto net = load(seen, stage_layers(layers, count, devices.share.first + i / ranks),
+                    tensor_part{i % ranks, ranks});
     if (!net) return fail(net.error());
     into.nets.push_back(std::move(*net));
   }
@@ -94,10 +97,10 @@ result<weights_and_words> make_dummy(const devices_t& devices, const std::string
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto load = [&](device& dev, layer_range part) {
-    return model::dummy(dev, *shape, dummy_seed, part);
+  const auto load = [&](device& dev, layer_range part, tensor_part share) {
+    return model::dummy(dev, *shape, dummy_seed, part, share);
   };
-  const auto adopted = needs.weights ? add_weights(out, devices, shape->n_layers, shape->dummy_bytes(), load)
+  const auto adopted = needs.weights ? add_weights(out, devices, shape->dummy_bytes(), load)
                                      : adopt(out, model::identify_dummy(*shape, dummy_seed));
   if (!adopted) return fail(adopted.error());
   return out;
@@ -111,8 +114,8 @@ result<void> add_model(weights_and_words& into, const devices_t& devices, const 
   auto config = source.config();
   if (!config) return fail(config.error());
   into.identity.config = std::move(*config);
-  return add_weights(into, devices, into.identity.config.n_layers, bytes, [&](device& dev, layer_range part) {
-    return model::load(dev, source, keep_alive, part);
+  return add_weights(into, devices, bytes, [&](device& dev, layer_range part, tensor_part share) {
+    return model::load(dev, source, keep_alive, part, share);
   });
 }
 

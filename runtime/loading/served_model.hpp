@@ -22,10 +22,11 @@ struct model_needs {
   bool vocabulary = false;  ///< workers and the gateway
 };
 
-/// Stages of a group, as many as there are devices here.
+/// Stages of a group, each of as many devices as it has ranks.
 struct stage_share {
   std::uint32_t first = 0;  ///< of them
   std::uint32_t of = 0;     ///< all stages of the group; 0: these are all
+  std::uint32_t ranks = 1;  ///< devices that share the layers of a stage
 };
 
 struct served_model {
@@ -37,12 +38,12 @@ struct served_model {
 
 /// Maps a GGUF file or the files of a Hugging Face folder, or makes a model with random weights, as far as it
 /// is needed. Without `weights` the mapping is given back: shape, fingerprint and vocabulary stay.
-/// @param devices   for the weights: each gets the layers of a stage (`stage_layers`), neighbours of the next one.
+/// @param devices   for the weights: each gets the layers of a stage (`stage_layers`), or a rank's share of them; in order of layers.
 /// @param share     which of a group's stages they are.
 /// @param path      a file, a folder, or a dummy's shape (`dummy_shape`).
 /// @param template_name  as `chat_template::recognise` takes it, or the path of a file with a template.
 /// @error As of the file's reader, `dummy_shape` or the tokenizer, naming the file or the option;
-///        `ec::invalid_argument` for more devices than layers.
+///        `ec::invalid_argument` for more stages than layers, and ranks that cannot share them (`check_tensor`).
 result<served_model> load_served_model(std::span<device* const> devices, const std::string& path,
                                        const std::string& template_name, const model_needs& needs,
                                        stage_share share = {});

@@ -13,11 +13,6 @@ namespace {
 /// Of the norms of latents and of the rows that queries are made of; the file's number is for other norms.
 constexpr float latent_eps = 1e-6f;
 
-/// Columns [first, first + count) of each row.
-tensor columns_of(tensor t, std::size_t first, std::size_t count) noexcept {
-  return {t.data + first, t.rows, count, t.stride};
-}
-
 /// The rows of each head of each token as rows of a tensor: [rows · heads, head_dim].
 tensor heads_of(tensor t, std::size_t heads) noexcept {
   const auto each = t.cols / heads;
@@ -72,14 +67,14 @@ void model_runner::attend_latents(std::uint32_t layer, std::span<const attention
   // Sums of the rotated part, behind each head's latents, mean nothing and are not read.
   const auto attended = scratch_->h(rows, c.q_dim());
   queue_->paged_attention(options_.layout, layer, {c.n_heads, c.score_scale()}, q, seqs, attended);
-  const auto values = scratch_->heads(rows, std::size_t{c.n_heads} * l.value_dim);
+  const auto all_values = scratch_->heads(rows, std::size_t{c.n_heads} * part().of * l.value_dim);
+  const auto values = own(all_values);
   for (std::size_t head = 0; head < c.n_heads; ++head) {
     const std::array job{linear_job{w.latent.latent_to_value[head].get(), nullptr,
                                     columns_of(values, head * l.value_dim, l.value_dim)}};
     queue_->linear(columns_of(attended, head * c.head_dim, l.rank), job);
   }
-  const std::array out{linear_job{w.attention_out.get(), nullptr, projected}};
-  queue_->linear(values, out);
+  project(w, all_values, projected);
 }
 
 }  // namespace mooncaf

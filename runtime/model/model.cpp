@@ -26,6 +26,13 @@ struct part_of {
   std::size_t of = 0;
 };
 
+/// Which rows of a matrix, or numbers of a vector, a rank of a tensor group has.
+enum class cut : std::uint8_t {
+  none,      ///< all: each rank computes with it
+  rows,      ///< its share
+  kv_heads,  ///< those of its KV heads
+};
+
 constexpr std::size_t samples = 8, sample_bytes = 128;  ///< of a tensor, for its model's identity
 
 /// Canonical bytes of everything that decides the contents of KV blocks.
@@ -128,10 +135,12 @@ float plain_element(const source_tensor& t, std::size_t i) noexcept {
 /// Without a device it reads only the bytes of the fingerprint, and the model that it makes has no weights.
 class model_builder {
  public:
-  model_builder(device* dev, const model_config& config, std::optional<layer_range> part = {})
+  model_builder(device* dev, const model_config& config, std::optional<layer_range> part = {},
+                tensor_part share = {})
       : device_(dev), model_(new model) {
     model_->config_ = config;
     model_->part_ = part.value_or(layer_range{0, config.n_layers});
+    model_->share_ = share;
     model_->makes_logits_ = model_->part_.end() == config.n_layers;
     identity_.add_config(config);
   }
@@ -162,8 +171,11 @@ class model_builder {
     const bool last = model_->makes_logits_;
     model_->layers_.resize(part.count);
     layer_weights of_others;
-    wanted_ = model_->embeds() || (last && c.tied_embeddings);
-    matrix(model_->embedding_, "token_embd.weight", c.vocab_size, c.dim);
+    const bool shared = !model_->share_.whole();
+    wanted_ = model_->embeds() || (last && c.tied_embeddings && !shared);
+    matrix(model_->embedding_, "token_embd.weight", c.vocab_size, c.dim, {}, cut::none);
+    wanted_ = last && c.tied_embeddings && shared;
+    if (loads()) matrix(model_->output_, "token_embd.weight", c.vocab_size, c.dim, {}, cut::rows, false);
     for (std::uint32_t i = 0; i < c.n_layers && !error_; ++i) {
       wanted_ = part.has(i);
       layer(wanted_ ? model_->layers_[i - part.first] : of_others, i);
@@ -174,7 +186,7 @@ class model_builder {
     if (!error_ && device_ != nullptr) place_vectors();
     if (error_) return fail(std::move(*error_));
     model_->fingerprint_ = identity_.hash();
-    model_->config_ = config_of_layers(c, part);
+    model_->config_ = config_of_share(config_of_layers(c, part), model_->share_);
     return std::shared_ptr<const model>(std::move(model_));
   }
 
@@ -196,17 +208,17 @@ class model_builder {
     const auto rows = c.q_dim() + 2 * c.kv_dim();
     vector(w.attention_gain, p + "attn_norm.weight", c.dim, true);
     const auto part = [&](std::unique_ptr<weight>& into, const char* name, std::uint32_t first,
-                          std::uint32_t count) {
-      if (fused) matrix(into, p + "attn_qkv.weight", count, c.dim, {first, rows});
-      else matrix(into, p + name, count, c.dim);
+                          std::uint32_t count, cut how) {
+      if (fused) matrix(into, p + "attn_qkv.weight", count, c.dim, {first, rows}, how);
+      else matrix(into, p + name, count, c.dim, {}, how);
     };
-    part(w.q, "attn_q.weight", 0, c.q_dim());
-    part(w.k, "attn_k.weight", c.q_dim(), c.kv_dim());
-    part(w.v, "attn_v.weight", c.q_dim() + c.kv_dim(), c.kv_dim());
+    part(w.q, "attn_q.weight", 0, c.q_dim(), cut::rows);
+    part(w.k, "attn_k.weight", c.q_dim(), c.kv_dim(), cut::kv_heads);
+    part(w.v, "attn_v.weight", c.q_dim() + c.kv_dim(), c.kv_dim(), cut::kv_heads);
     if (bias) {
-      vector(w.q_bias, p + "attn_q.bias", c.q_dim(), always);
-      vector(w.k_bias, p + "attn_k.bias", c.kv_dim(), always);
-      vector(w.v_bias, p + "attn_v.bias", c.kv_dim(), always);
+      vector(w.q_bias, p + "attn_q.bias", c.q_dim(), always, cut::rows);
+      vector(w.k_bias, p + "attn_k.bias", c.kv_dim(), always, cut::kv_heads);
+      vector(w.v_bias, p + "attn_v.bias", c.kv_dim(), always, cut::kv_heads);
     }
     if (c.qk_norm) {
       vector(w.q_gain, p + "attn_q_norm.weight", c.head_dim, true);
@@ -214,8 +226,9 @@ class model_builder {
     }
     matrix(w.attention_out, p + "attn_output.weight", c.dim, c.q_dim());
     const bool out_bias = c.arch == model_arch::gpt_oss;
-    if (source_ != nullptr || out_bias) vector(w.attention_out_bias, p + "attn_output.bias", c.dim, out_bias);
-    if (c.sinks) vector(w.sinks, p + "attn_sinks.weight", c.n_heads, true);
+    if (source_ != nullptr || out_bias)
+      vector(w.attention_out_bias, p + "attn_output.bias", c.dim, out_bias, cut::rows);
+    if (c.sinks) vector(w.sinks, p + "attn_sinks.weight", c.n_heads, true, cut::rows);
     if (c.post_norms) vector(w.attention_post_gain, p + "post_attention_norm.weight", c.dim, true);
   }
 
@@ -224,12 +237,12 @@ class model_builder {
     const auto& l = c.latent;
     const auto queries = c.n_heads * l.query_dim();
     vector(w.attention_gain, p + "attn_norm.weight", c.dim, true);
-    matrix(w.k, p + "attn_kv_a_mqa.weight", c.head_dim, c.dim);
+    matrix(w.k, p + "attn_kv_a_mqa.weight", c.head_dim, c.dim, {}, cut::none);
     vector(w.latent.latent_gain, p + "attn_kv_a_norm.weight", l.rank, true);
     if (l.query_rank == 0) {
       matrix(w.q, p + "attn_q.weight", queries, c.dim);
     } else {
-      matrix(w.latent.query_a, p + "attn_q_a.weight", l.query_rank, c.dim);
+      matrix(w.latent.query_a, p + "attn_q_a.weight", l.query_rank, c.dim, {}, cut::none);
       vector(w.latent.query_gain, p + "attn_q_a_norm.weight", l.query_rank, true);
       matrix(w.q, p + "attn_q_b.weight", queries, l.query_rank);
     }
@@ -251,7 +264,8 @@ class model_builder {
       to.emplace_back();
       if (!error_) load(to.back(), name, t);
     };
-    for (std::size_t head = 0; head < c.n_heads; ++head) {
+    const auto own = model_->share_.share(c.n_heads);
+    for (auto head = own.first; head < own.first + own.count; ++head) {
       add(w.query_to_latent, turned_rows(*whole, head * each, l.plain_dim));
       add(w.latent_to_value, rows_of(*whole, head * each + l.plain_dim, l.value_dim));
     }
@@ -283,9 +297,9 @@ class model_builder {
       matrix(w.ffn[0].up, p + "ffn_up.weight", width, c.dim);
       matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, width);
       if (c.ffn_biases) {
-        vector(w.ffn[0].gate_bias, p + "ffn_gate.bias", width, true);
-        vector(w.ffn[0].up_bias, p + "ffn_up.bias", width, true);
-        vector(w.ffn[0].down_bias, p + "ffn_down.bias", c.dim, true);
+        vector(w.ffn[0].gate_bias, p + "ffn_gate.bias", width, true, cut::rows);
+        vector(w.ffn[0].up_bias, p + "ffn_up.bias", width, true, cut::rows);
+        vector(w.ffn[0].down_bias, p + "ffn_down.bias", c.dim, true, cut::rows);
       }
     }
     if (c.post_norms) vector(w.ffn_post_gain, p + "post_ffw_norm.weight", c.dim, true);
@@ -305,9 +319,9 @@ class model_builder {
     one(w.down, "ffn_down", c.dim, c.ffn_dim);
     if (!c.ffn_biases) return;
     const auto number = "." + std::to_string(e) + ".bias";
-    vector(w.gate_bias, p + "ffn_gate" + number, c.ffn_dim, true);
-    vector(w.up_bias, p + "ffn_up" + number, c.ffn_dim, true);
-    vector(w.down_bias, p + "ffn_down" + number, c.dim, true);
+    vector(w.gate_bias, p + "ffn_gate" + number, c.ffn_dim, true, cut::rows);
+    vector(w.up_bias, p + "ffn_up" + number, c.ffn_dim, true, cut::rows);
+    vector(w.down_bias, p + "ffn_down" + number, c.dim, true, cut::rows);
   }
 
   /// The product that decides where a token goes is one of f32 numbers, however the file stores them.
@@ -329,13 +343,25 @@ class model_builder {
     for (std::size_t i = 0; i < t->cols; ++i) w.choice_bias.push_back(plain_element(*t, i));
   }
 
+  /// @param identifies  it is part of the fingerprint; false where a tensor is loaded a second time.
   void matrix(std::unique_ptr<weight>& into, const std::string& name, std::size_t rows, std::size_t cols,
-              part_of part = {}) {
+              part_of part = {}, cut how = cut::rows, bool identifies = true) {
     auto t = tensor_of(name, part.of == 0 || source_ == nullptr ? rows : part.of, cols);
     if (!t) return;
     if (part.of != 0 && source_ != nullptr) t = rows_of(*t, part.first, rows);
-    identify(name, *t);
-    if (loads()) load(into, name, *t);
+    if (identifies) identify(name, *t);
+    if (!loads()) return;
+    const auto own = own_of(rows, how);
+    load(into, name, own.count == rows ? *t : rows_of(*t, own.first, own.count));
+  }
+
+  /// What this rank has of `n` rows or numbers.
+  part_range own_of(std::size_t n, cut how) const noexcept {
+    if (how == cut::none) return {0, n};
+    if (how == cut::rows) return model_->share_.share(n);
+    const auto heads = model_->share_.kv_heads(model_->config_.n_kv_heads);
+    const auto each = n / model_->config_.n_kv_heads;
+    return {heads.first * each, heads.count * each};
   }
 
   /// A matrix of the file, with all its bytes, or a made-up one. Nothing after an error.
@@ -360,7 +386,8 @@ class model_builder {
   }
 
   /// Gains and biases are few and small: they are gathered, and go to the device together.
-  void vector(const float*& into, const std::string& name, std::size_t size, bool required) {
+  void vector(const float*& into, const std::string& name, std::size_t size, bool required,
+              cut how = cut::none) {
     if (error_) return;
     std::optional<source_tensor> t;
     const bool gain = name.ends_with("norm.weight");
@@ -378,7 +405,7 @@ class model_builder {
     if (!loads()) return;
     constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own
     vectors_.resize((vectors_.size() + line - 1) / line * line);
-    pending_.push_back({&into, vectors_.size()});
+    pending_.push_back({&into, vectors_.size() + own_of(size, how).first});
     for (std::size_t i = 0; i < size; ++i) vectors_.push_back(t ? plain_element(*t, i) + t->added : 1.0f);
   }
 
@@ -488,24 +515,24 @@ result<void> check_heads(const device& dev, const model_config& c, const std::st
 
 result<std::shared_ptr<const model>> model::load(device& dev, const model_source& source,
                                                  std::shared_ptr<const void> keep_alive,
-                                                 std::optional<layer_range> part) {
+                                                 std::optional<layer_range> part, tensor_part share) {
   auto config = source.config();
   if (!config) return fail(std::move(config.error()));
   if (auto fits = check_heads(dev, *config, source.name()); !fits) return fail(std::move(fits.error()));
-  return model_builder(&dev, *config, part).from_source(source, std::move(keep_alive));
+  return model_builder(&dev, *config, part, share).from_source(source, std::move(keep_alive));
 }
 
 result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config, std::uint64_t seed,
-                                                  std::optional<layer_range> part) {
+                                                  std::optional<layer_range> part, tensor_part share) {
   if (auto fits = check_heads(dev, config, config.name); !fits) return fail(std::move(fits.error()));
   // Pages are committed when they are filled: without this check a shape too large ends in the kernel's OOM
   // killer.
   const auto memory = dev.info().memory_bytes;
-  const auto bytes = (part ? config_of_layers(config, *part) : config).dummy_bytes();
+  const auto bytes = (part ? config_of_layers(config, *part) : config).dummy_bytes() / share.of;
   if (memory != 0 && bytes > memory)
     return fail(ec::out_of_space, config.name + ": the weights take " + std::to_string(bytes / MiB) +
                                       " MiB, the device has " + std::to_string(memory / MiB));
-  return model_builder(&dev, config, part).from_seed(seed);
+  return model_builder(&dev, config, part, share).from_seed(seed);
 }
 
 result<model_identity> model::identify(const model_source& source) {

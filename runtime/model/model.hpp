@@ -75,17 +75,20 @@ class model {
   ///                    keeps the bytes alive.
   /// @param part  the layers to load, and with the first one the embedding, with the last one the output matrix; nothing:
   /// all. The fingerprint is the whole model's all the same. @pre they are the source's.
+  /// @param share  of a tensor group's rank: some rows of each matrix, see `tensor_part`. @pre `check_tensor`
   /// @error `ec::corrupt` naming the missing or misshapen tensor; `ec::unsupported` if the device does not
   /// take heads of this size; what `device::load_weight` reports.
   static result<std::shared_ptr<const model>> load(device& dev, const model_source& source,
                                                    std::shared_ptr<const void> keep_alive = {},
-                                                   std::optional<layer_range> part = {});
+                                                   std::optional<layer_range> part = {},
+                                                   tensor_part share = {});
 
   /// Random weights of `config.dummy_type`, scaled so that activations stay tame. Same seed, same weights,
   /// anywhere; all layers have the same ones. Made in their quantised form: no f32 copy ever exists.
   /// @error `ec::out_of_space` if the device says that it has less memory than the weights take.
   static result<std::shared_ptr<const model>> dummy(device& dev, const model_config& config,
-                                                    std::uint64_t seed, std::optional<layer_range> part = {});
+                                                    std::uint64_t seed, std::optional<layer_range> part = {},
+                                                    tensor_part share = {});
 
   /// The identity of the model that `load` or `dummy` would make, without a device and without reading or
   /// making the weights: of a file, samples of some KiB per tensor are read.
@@ -97,10 +100,12 @@ class model {
   model& operator=(const model&) = delete;
   ~model();
 
-  /// Of the layers that were loaded, see `config_of_layers`.
+  /// Of what was loaded, see `config_of_layers` and `config_of_share`.
   const model_config& config() const noexcept { return config_; }
   /// The layers that were loaded, as the whole model counts them.
   layer_range part() const noexcept { return part_; }
+  /// The share of each of them.
+  tensor_part share() const noexcept { return share_; }
   bool embeds() const noexcept { return part_.first == 0; }     ///< has the embedding of tokens
   bool makes_logits() const noexcept { return makes_logits_; }  ///< has the last layer and the output matrix
   /// Identity of what decides KV contents: shape, tensor directory and samples of every tensor's bytes. Same
@@ -122,6 +127,7 @@ class model {
 
   model_config config_;
   layer_range part_;
+  tensor_part share_;
   bool makes_logits_ = true;
   hash128 fingerprint_;
   std::shared_ptr<const void> keep_alive_;

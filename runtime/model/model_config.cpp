@@ -67,6 +67,25 @@ model_config config_of_layers(const model_config& whole, layer_range layers) {
   return part;
 }
 
+model_config config_of_share(const model_config& whole, tensor_part part) {
+  auto own = whole;
+  own.n_heads = static_cast<std::uint32_t>(part.share(whole.n_heads).count);
+  own.n_kv_heads = static_cast<std::uint32_t>(part.kv_heads(whole.n_kv_heads).count);
+  return own;
+}
+
+result<void> check_tensor(const model_config& c, std::uint32_t ranks) {
+  const auto refused = [&](const std::string& what) {
+    return fail(ec::invalid_argument, "tensor: " + std::to_string(ranks) + " ranks cannot share " + what);
+  };
+  if (c.n_heads % ranks != 0)
+    return refused("the model's " + std::to_string(c.n_heads) + " attention heads; allowed: its divisors");
+  if (c.n_kv_heads % ranks != 0 && ranks % c.n_kv_heads != 0)
+    return refused("the model's " + std::to_string(c.n_kv_heads) +
+                   " KV heads; allowed: its divisors and multiples");
+  return {};
+}
+
 kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype dtype) noexcept {
   return {.n_layers = c.n_layers,
           .n_kv_heads = c.n_kv_heads,

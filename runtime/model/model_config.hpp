@@ -12,6 +12,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/layer_range.hpp"
+#include "runtime/model/tensor_part.hpp"
 
 namespace mooncaf {
 
@@ -126,6 +127,12 @@ struct model_config {
 
 /// The shape of a model that has some of its layers alone, numbered from 0. @pre the layers are the model's.
 model_config config_of_layers(const model_config& whole, layer_range layers);
+
+/// The shape as a rank of a tensor group has it: with its own heads alone. Widths of other parts stay the whole's.
+model_config config_of_share(const model_config& whole, tensor_part part);
+
+/// Whether a model can be divided among so many ranks. @error `ec::invalid_argument` says what is not divisible.
+result<void> check_tensor(const model_config& whole, std::uint32_t ranks);
 
 /// Layout of the KV blocks of this model.
 kv_layout layout_of(const model_config& config, std::uint32_t block_tokens, kv_dtype dtype) noexcept;

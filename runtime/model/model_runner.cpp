@@ -14,6 +14,32 @@ namespace {
 
 std::string item_name(std::size_t index) { return "batch item " + std::to_string(index); }
 
+/// A turn of all ranks of a tensor group: the others take theirs once the first one has its own, so that two passes of a
+/// group never wait for each other's.
+class group_turn {
+ public:
+  /// @throws device_failure, as `rank_exchange::goes_on`
+  group_turn(compute_queue& queue, rank_exchange* exchange) : queue_(queue) {
+    const bool first = exchange == nullptr || exchange->part().rank == 0;
+    taken_ = first || exchange->goes_on(true);
+    if (!taken_) return;
+    queue_.begin_turn();
+    if (first && exchange != nullptr) exchange->goes_on(true);
+  }
+  ~group_turn() {
+    if (taken_) queue_.end_turn();
+  }
+  group_turn(const group_turn&) = delete;
+  group_turn& operator=(const group_turn&) = delete;
+
+  /// False: the first rank has ended the pass.
+  explicit operator bool() const noexcept { return taken_; }
+
+ private:
+  compute_queue& queue_;
+  bool taken_ = false;
+};
+
 void let_readers_go(std::span<const batch_item> items) {
   for (const auto& item : items)
     if (item.reader != nullptr) item.reader->let_go();
@@ -32,6 +58,12 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   auto shape = m->layout(options.layout.block_tokens, options.layout.dtype);
   // Only beside a device with memory of its own pages may be in another order.
   if (!dev.info().host_memory) shape.pages = options.layout.pages;
+  shape.block_heads = options.layout.block_heads;
+  if ((options.exchange ? options.exchange->part() : tensor_part{}) != m->share())
+    return fail(ec::invalid_argument, "model runner: a share of a model needs a tensor group's other ranks");
+  if (options.exchange && (!dev.info().host_memory || options.lora_rank != 0))
+    return fail(ec::invalid_argument,
+                "model runner: ranks of a tensor group compute in the host's memory, without adapters");
   if (options.layout.block_tokens == 0 || options.layout != shape)
     return fail(ec::invalid_argument, "model runner: KV layout is " + to_string(options.layout) +
                                           ", the model has " + to_string(shape));
@@ -46,9 +78,10 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
 
-  auto scratch = pass_scratch::make(
-      dev, c,
-      {options.max_batch_tokens, options.max_logit_rows, !r->logits_in_place_ && r->model_->makes_logits()});
+  auto scratch =
+      pass_scratch::make(dev, c,
+                         {options.max_batch_tokens, options.max_logit_rows,
+                          !r->logits_in_place_ && r->model_->makes_logits(), r->model_->share().of});
   if (!scratch) return fail(std::move(scratch.error()));
   r->scratch_ = std::move(*scratch);
   r->queue_ = dev.make_queue(options.priority);
@@ -177,7 +210,8 @@ result<void> model_runner::pass(const stage_work& work) {
   step_ = collector_ != nullptr && mirror_ && whole && !work.done && !work.cancel && !work.before &&
           plan_.tokens.size() == items.size();
   auto computed = step_ ? (run_step(), result<void>{}) : run_layers(work);
-  const device_turn turn(*queue_);
+  // All ranks of a group agree on whether a pass was computed.
+  const group_turn turn(*queue_, computed ? options_.exchange.get() : nullptr);
   if (computed && !work.to.empty()) queue_->download(scratch_->x(plan_.tokens.size()).data, work.to);
   for (std::size_t i = 0; computed && plan_.every_row && i < items.size(); ++i)
     if (items[i].each_row || items[i].each_hidden) show_rows(items[i], plan_.seqs[i].q_begin);
@@ -191,11 +225,16 @@ result<void> model_runner::pass(const stage_work& work) {
 result<void> model_runner::run_layers(const stage_work& work) {
   const auto count = layers().count;
   for (std::uint32_t layer = 0; layer < count; ++layer) {
-    if (work.cancel != nullptr && work.cancel->load(std::memory_order_relaxed))
-      return fail(ec::cancelled, "before layer " + std::to_string(layers().first + layer));
-    if (auto ready = fetch_layer(layer, work.before); !ready) return ready;
+    const bool ends = work.cancel != nullptr && work.cancel->load(std::memory_order_relaxed);
+    auto ready = ends ? fail(ec::cancelled, "before layer " + std::to_string(layers().first + layer))
+                      : fetch_layer(layer, work.before);
+    if (!ready) {
+      if (options_.exchange && part().rank == 0) options_.exchange->goes_on(false);
+      return ready;
+    }
     {
-      const device_turn turn(*queue_);
+      const group_turn turn(*queue_, options_.exchange.get());
+      if (!turn) return fail(ec::cancelled, "by the first rank of the group");
       if (layer == 0) begin_tokens(work.from);
       run_layer(layer, work.done);
     }
@@ -322,8 +361,13 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   else
     queue_->rope(k, c.n_kv_heads, c.head_dim, plan_.positions,
                  {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  queue_->kv_write(options_.layout, layer, k, c.latent.rank != 0 ? k : scratch_->v(plan_.tokens.size()),
-                   plan_.seqs);
+  // Of ranks that have the same head one writes it, where all have one block.
+  const auto heads = options_.layout.block_heads;
+  if (heads == 0 || part().writes_kv(heads))
+    queue_->kv_write(options_.layout, layer, k, c.latent.rank != 0 ? k : scratch_->v(plan_.tokens.size()),
+                     plan_.seqs);
+  // Whoever is told of the layer reads the heads of all ranks, and a rank may attend over another's.
+  gather({});
   if (step_) return;
   if (mirror_) {
     written_[layer] = queue_->record();
@@ -343,13 +387,33 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
   const auto q = scratch_->q(projected.rows, c.q_dim());
   if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
   queue_->rope(q, c.n_heads, c.head_dim, positions, {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  const auto attended = scratch_->h(projected.rows, c.q_dim());
+  const auto attended = scratch_->h(projected.rows, c.q_dim() * part().of);
   queue_->paged_attention(options_.layout, layer,
                           {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap, w.sinks}, q,
-                          seqs, attended);
-  const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, projected}};
+                          seqs, own(attended));
+  project(w, attended, projected);
+}
+
+/// The output projection of what this rank's heads have attended to, and the others'.
+void model_runner::project(const layer_weights& w, tensor attended, tensor projected) {
+  gather(attended);
+  const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, own(projected)}};
   queue_->linear(attended, out);
+  gather(projected);
   adapt(lora_site::attention_out, attended, projected);
+}
+
+/// The columns that this rank computes.
+tensor model_runner::own(tensor t) const noexcept {
+  const auto columns = part().share(t.cols);
+  return columns_of(t, columns.first, columns.count);
+}
+
+/// Completes rows of which each rank has computed some columns.
+void model_runner::gather(tensor t) {
+  if (!options_.exchange) return;
+  queue_->synchronize();
+  options_.exchange->gather(t);
 }
 
 /// Adds the result of attention or of the feed-forward part, normed first where the family does.
@@ -380,7 +444,8 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
 /// One feed-forward part, or one expert, of at most a tile of rows.
 void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   const auto& c = model_->config();
-  const auto gate = scratch_->gate(h.rows, w.gate->rows());
+  const auto all = scratch_->gate(h.rows, w.down->cols());
+  const auto gate = own(all);
   const auto up = scratch_->up(h.rows, w.up->rows());
   const std::array widen{linear_job{w.gate.get(), w.gate_bias, gate}, linear_job{w.up.get(), w.up_bias, up}};
   queue_->linear(h, widen);
@@ -389,9 +454,11 @@ void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   if (c.glu_limit != 0) queue_->clamped_swiglu(gate, up, c.glu_limit, gate);
   else if (c.gelu) queue_->geglu(gate, up, gate);
   else queue_->swiglu(gate, up, gate);
-  const std::array narrow{linear_job{w.down.get(), w.down_bias, out}};
-  queue_->linear(gate, narrow);
-  adapt(lora_site::down, gate, out);
+  gather(all);
+  const std::array narrow{linear_job{w.down.get(), w.down_bias, own(out)}};
+  queue_->linear(all, narrow);
+  gather(out);
+  adapt(lora_site::down, all, out);
 }
 
 /// out += the rows' adapters' share of a product with x. Adapters do not change a mixture's experts.

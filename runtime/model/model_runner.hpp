@@ -21,6 +21,7 @@
 #include "runtime/model/pass_plan.hpp"
 #include "runtime/model/pass_scratch.hpp"
 #include "runtime/model/pass_stage.hpp"
+#include "runtime/model/rank_exchange.hpp"
 
 namespace mooncaf {
 
@@ -35,6 +36,9 @@ struct runner_options {
   /// where the device computes in the host's blocks.
   std::shared_ptr<device_kv> device_blocks;
   std::uint32_t lora_rank = 0;  ///< of the adapters that items may name, at most; 0: they name none
+  /// To the other ranks of a tensor group, if the model is a share; then `layout` is that of the share's heads. All ranks
+  /// run the same items.
+  std::shared_ptr<rank_exchange> exchange;
 };
 
 /// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: on the
@@ -55,6 +59,7 @@ class model_runner final : public forward_pass, public pass_stage {
                        const before_layer_fn& before = {}) override;
   result<void> run(const stage_work& work) override;
   layer_range layers() const noexcept override { return model_->part(); }
+  tensor_part part() const noexcept override { return model_->share(); }
 
   bool checks() const noexcept override {
     // A page in another order than the device's block has another checksum than the block.
@@ -83,6 +88,10 @@ class model_runner final : public forward_pass, public pass_stage {
   void write_kv(std::uint32_t layer, const layer_done_fn& done);
   void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
               std::span<const std::int32_t> positions, tensor projected);
+  void project(const layer_weights& w, tensor attended, tensor projected);
+  void to_logits(tensor h, tensor out);
+  tensor own(tensor t) const noexcept;
+  void gather(tensor t);
   void latent_queries(const layer_weights& w, tensor h);
   void finish_latents(const layer_weights& w, tensor k);
   void attend_latents(std::uint32_t layer, std::span<const attention_seq> seqs,

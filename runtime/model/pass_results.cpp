@@ -26,10 +26,16 @@ void model_runner::write_logits(std::span<const batch_item> items, std::span<flo
     queue_->rms_norm(rows_of(x, plan_.last_rows[i], 1), model_->output_gain(), c.rms_eps, rows_of(h, i, 1));
   const auto out =
       logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size} : scratch_->logits(n);
-  const std::array job{linear_job{&model_->output(), nullptr, out}};
-  queue_->linear(h, job);
-  if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
+  to_logits(h, out);
   if (!logits_in_place_) deliver(items, out, logits);
+}
+
+/// Logits of rows behind the model's final norm.
+void model_runner::to_logits(tensor h, tensor out) {
+  const std::array job{linear_job{&model_->output(), nullptr, own(out)}};
+  queue_->linear(h, job);
+  gather(out);
+  if (const auto cap = model_->config().logit_softcap; cap != 0) queue_->soft_cap(out, cap);
 }
 
 /// Lets the device choose from the rows of items that have a choice, and fetches the others'.
@@ -99,9 +105,7 @@ void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
     if (!item.each_row) continue;
     const auto out = logits_in_place_ ? tensor{scratch_->shown_logits.data(), n, c.vocab_size, c.vocab_size}
                                       : scratch_->logits(n);
-    const std::array job{linear_job{&model_->output(), nullptr, out}};
-    queue_->linear(h, job);
-    if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
+    to_logits(h, out);
     const auto logits = std::span{scratch_->shown_logits}.first(n * c.vocab_size);
     if (!logits_in_place_) queue_->download(out.data, logits);
     queue_->synchronize();

@@ -14,7 +14,7 @@ result<std::unique_ptr<pass_scratch>> pass_scratch::make(device& dev, const mode
   s->kv_dim_ = c.kv_dim();
   s->n_experts_ = c.n_experts;
   s->vocab_size_ = c.vocab_size;
-  const std::size_t wide = std::max({c.dim, c.q_dim(), c.latent.query_rank});
+  const std::size_t wide = std::max({c.dim, c.q_dim() * most.ranks, c.latent.query_rank});
   const std::size_t tile = std::min(most.tokens, ffn_tile_tokens);
   std::size_t total = 0;
   const auto take = [&total](std::size_t floats) {
@@ -27,7 +27,7 @@ result<std::unique_ptr<pass_scratch>> pass_scratch::make(device& dev, const mode
   s->k_ = take(most.tokens * c.kv_dim());
   s->v_ = take(c.latent.rank == 0 ? most.tokens * c.kv_dim() : 0);
   if (const auto& l = c.latent; l.rank != 0) {
-    s->heads_ = take(most.tokens * c.n_heads * std::max(l.query_dim(), l.value_dim));
+    s->heads_ = take(most.tokens * c.n_heads * most.ranks * std::max(l.query_dim(), l.value_dim));
     s->every_head.resize(most.tokens * c.n_heads);
     std::iota(s->every_head.begin(), s->every_head.end(), 0u);
   }

@@ -26,6 +26,7 @@ class pass_scratch {
     std::size_t tokens = 1;      ///< of one pass
     std::size_t logit_rows = 1;  ///< items of one pass that want logits
     bool logits = true;          ///< they are computed here, not in the host's memory
+    std::uint32_t ranks = 1;     ///< of a tensor group: rows have the heads of all
   };
   /// @error `ec::out_of_space`.
   static result<std::unique_ptr<pass_scratch>> make(device& dev, const model_config& c, const limits& most);

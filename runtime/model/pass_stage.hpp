@@ -9,6 +9,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/layer_range.hpp"
+#include "runtime/model/tensor_part.hpp"
 
 namespace mooncaf {
 
@@ -34,6 +35,8 @@ class pass_stage {
   /// @error as `forward_pass::forward`. @throws device_failure
   virtual result<void> run(const stage_work& work) = 0;
   virtual layer_range layers() const noexcept = 0;
+  /// Its share of each of them, as a rank of a tensor group.
+  virtual tensor_part part() const noexcept { return {}; }
   /// Layout of its part of a block: that of its layers alone.
   virtual const kv_layout& layout() const noexcept = 0;
   /// See `forward_pass::chooses`; of the last stage.

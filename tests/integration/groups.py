@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pipeline groups: an instance whose stages have a part of the layers each gives the tokens and log-probabilities of one
+"""Pipeline and tensor groups: an instance whose stages have a part of the layers each, or whose ranks share every layer, gives the tokens and log-probabilities of one
 device, whatever the sizes of the groups that computed the prefix, the prompt and the answer."""
 import functools
 import os
@@ -34,21 +34,26 @@ def expected_of(*options):
         return [answer(client, p)[0] for p in prompts()] + [answer(client, STORY + " And then")[0]]
 
 
+def sizes(pipeline, tensor):
+    return ("--pipeline", str(pipeline), "--tensor", str(tensor))
+
+
 def apart(cluster, prefill, decode, *options):
-    """A cluster with prefill and decode in processes of their own, whose groups have these sizes."""
+    """A cluster with prefill and decode in processes of their own, whose groups have these sizes, (pipeline, tensor)."""
     port, control = free_port(), free_port()
     join = ("--join", f"127.0.0.1:{control}")
     cluster.start("front", "--role", "conductor,gateway", "--listen", f"127.0.0.1:{control}", "--metrics-listen",
                   "127.0.0.1:0", "--http", f"127.0.0.1:{port}")
-    cluster.start("prefill", "--role", "prefill,cache", *LOCAL, *join, "--prefill-instances", "1", "--pipeline", str(prefill),
+    cluster.start("prefill", "--role", "prefill,cache", *LOCAL, *join, "--prefill-instances", "1", *sizes(*prefill),
                   "--chunk-tokens", "128", *options)
-    cluster.start("decode", "--role", "decode,cache", *LOCAL, *join, "--pipeline", str(decode), *options)
+    cluster.start("decode", "--role", "decode,cache", *LOCAL, *join, *sizes(*decode), *options)
     return cluster.wait_healthy("127.0.0.1", port)
 
 
 def groups_of_every_size_give_the_same_tokens_and_probabilities():
     expected = expected_of()
-    for prefill, decode, options in ((2, 1, ()), (3, 2, ("--no-shm",)), (2, 2, ("--device", "linked")), (30, 1, ())):
+    for prefill, decode, options in (((2, 1), (1, 1), ()), ((3, 1), (2, 1), ("--no-shm",)), ((2, 1), (2, 1), ("--device", "linked")),
+                                     ((30, 1), (1, 3), ()), ((1, 3), (2, 1), ()), ((2, 3), (1, 9), ())):
         with Cluster() as cluster:
             client = apart(cluster, prefill, decode, *options)
             for prompt, want in zip(prompts(), expected):
@@ -68,7 +73,7 @@ def a_prefix_is_read_by_groups_of_another_size_from_ssd_and_from_another_node():
         assert answer(client, STORY)[0] == expected[0]
         wait_until("its blocks are on the SSD", lambda: client.cluster()["shards"][0]["ssd_blocks"] > 15)
         cluster.processes.pop("two").stop()
-        client = one_server(cluster, *ssd, "--pipeline", "3", name="three")
+        client = one_server(cluster, *ssd, *sizes(1, 3), name="three")
         got, cached = answer(client, STORY + " And then")
         assert cached > 1000 and got == expected[-1], (cached, expected[-1], got)
         cluster.processes.pop("three").stop()
@@ -82,19 +87,19 @@ def other_families_and_formats_give_the_tokens_of_one_device():
               "dummy:deepseek-v2-lite,layers=4,vocab=1024")
     for model, options in ((shapes[0], ()), (shapes[1], ()), (MODEL, ("--kv-dtype", "int8"))):
         seen = []
-        for size in (1, 3):
+        for size in ((1, 1), (3, 1), (1, 3 if model == MODEL else 4)):
             with Cluster() as cluster:
-                client = one_server(cluster, "--model", model, "--prefill-instances", "1", "--pipeline", str(size),
+                client = one_server(cluster, "--model", model, "--prefill-instances", "1", *sizes(*size),
                                     "--chunk-tokens", "64", "--context-length", "2048", *options)
                 seen.append([answer(client, STORY[:length])[0] for length in (900, 40)])
-        assert seen[0] == seen[1], (model, seen)
+        assert seen[0] == seen[1] == seen[2], (model, seen)
 
 
 def requests_side_by_side_with_prompt_probabilities_and_embeddings_are_as_alone():
     seen = []
-    for size in (1, 3):
+    for size in ((1, 1), (3, 1), (1, 3)):
         with Cluster() as cluster:
-            client = one_server(cluster, "--prefill-instances", "1", "--pipeline", str(size), "--chunk-tokens", "64")
+            client = one_server(cluster, "--prefill-instances", "1", *sizes(*size), "--chunk-tokens", "64")
             out, threads = {}, []
 
             def ask(n, client=client, out=out):
@@ -116,7 +121,8 @@ def requests_side_by_side_with_prompt_probabilities_and_embeddings_are_as_alone(
             seen.append(out)
             cluster.wait_idle()
     for n in range(9):
-        assert seen[0][n] == seen[1][n], (n, str(seen[0][n])[:300], str(seen[1][n])[:300])
+        for other in seen[1:]:
+            assert seen[0][n] == other[n], (n, str(seen[0][n])[:300], str(other[n])[:300])
 
 
 def a_long_prompt_is_sooner_there_from_a_modelled_group_and_a_short_one_no_later():
@@ -160,6 +166,12 @@ def a_group_that_cannot_be_says_why_and_ends():
                     ("--device", "linked", "--device-write-policy", "write_back")):
         text = refusal("--model", MODEL, "--pipeline", "2", *options)
         assert "pipeline: " in text, (options, text)
+    for options, words in ((("--tensor", "2"), "tensor: 2 ranks cannot share the model's 9 attention heads"),
+                           (("--tensor", "3", "--device", "linked"), "leave out --device"),
+                           (("--tensor", "3", "--device", "model:a800x8-llama70b"), "leave out --device"),
+                           (("--tensor", "3", "--lora-modules", "a=b"), "tensor: ")):
+        text = refusal("--model", MODEL, *options)
+        assert words in text, (options, text)
     text = refusal("--model", MODEL, "--pipeline", "65")
     assert "pipeline" in text and "64" in text, text
 

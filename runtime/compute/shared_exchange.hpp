@@ -1,0 +1,64 @@
+#pragma once
+// The exchange of a tensor group whose ranks share memory.
+//
+//   rank 0   own columns -> its slot | raises its flag n | awaits the other flags n | others' slots -> its rows
+//   rank 1   own columns -> its slot | raises its flag n | …
+//
+// Slots are there twice, for even and odd n: a rank that raises n has read all of n - 1, so who sees that may write
+// into the slots of n - 1 again. One wait for each gather.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/model/rank_exchange.hpp"
+
+namespace mooncaf {
+
+/// Owns the slots; its ends share ownership of it.
+class shared_exchange : public std::enable_shared_from_this<shared_exchange> {
+ public:
+  /// @param widest_row  columns of the widest tensor that is gathered.
+  static std::shared_ptr<shared_exchange> make(std::uint32_t ranks, std::size_t widest_row);
+
+  /// The end of a rank, for one thread at a time.
+  std::shared_ptr<rank_exchange> end(std::uint32_t rank);
+
+  /// A rank has failed: the others' waits throw. @thread  any
+  void abandon(const std::string& why);
+  /// After that, for the next pass. @pre no rank is in a pass.
+  void renew();
+
+ private:
+  friend class shared_end;
+
+  /// Counts up. Waiters spin first, as the other ranks compute the same: they are nearly there.
+  struct alignas(64) flag {
+    std::atomic<std::uint32_t> raised{0};
+    std::atomic<std::uint32_t> sleepers{0};
+  };
+
+  shared_exchange(std::uint32_t ranks, std::size_t widest_row);
+  float* slot(std::uint32_t turn, std::uint32_t rank) noexcept {
+    return slots_.data() + ((turn & 1) * ranks_ + rank) * slot_floats_;
+  }
+  static void raise(flag& f, std::uint32_t to) noexcept;
+  void await(flag& f, std::uint32_t at_least) const;
+
+  const std::uint32_t ranks_;
+  const std::size_t slot_floats_;
+  std::vector<float> slots_;       ///< [2, ranks, slot]
+  std::unique_ptr<flag[]> given_;  ///< by rank: gathers for which its columns are there
+  flag word_;                      ///< of the first rank: how often it has spoken
+  std::atomic<bool> goes_on_{true};
+  std::vector<std::uint32_t> turns_,
+      words_;         ///< by rank: gathers that it has begun, words that it has said or heard
+  std::mutex mutex_;  ///< of ranks that fail at once
+  std::atomic<bool> abandoned_{false};
+  std::string why_;  ///< written before `abandoned_`
+};
+
+}  // namespace mooncaf
