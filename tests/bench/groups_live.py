@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What pipeline groups are worth, and what they cost.
+"""What pipeline and tensor groups are worth, and what they cost.
 
     MOONCAF_BINARY=build/actors/mooncaf tests/bench/groups_live.py modelled --scale 10
     MOONCAF_BINARY=build/actors/mooncaf MOONCAF_MODEL=FILE.gguf tests/bench/groups_live.py real
 
 modelled: 16 prefill machines as groups of several sizes, short prompts and some of up to 128k tokens: TTFT live beside `mooncaf
-simulate --pipeline`. real: a prompt and an answer by one device with two threads, by stages with one thread each. Both print a
-Markdown table.
+simulate --pipeline`. real: a prompt and an answer by one device with two threads, by stages and by ranks with one thread each; --model names
+another model than MOONCAF_MODEL. Both print a Markdown table.
 """
 import argparse
 import asyncio
@@ -93,22 +93,22 @@ def modelled(a):
 
 def real(a):
     """By turns, the best of three each: TTFT of a prompt that nobody has, and the time of a token behind it."""
-    print("| stages x threads | TTFT of some 4,000 tokens | token behind it | KV and weights resident |\n|---|---|---|---|")
-    best = {}
+    print("| group | TTFT of some 4,000 tokens | token behind it | KV and weights resident |\n|---|---|---|---|")
+    best, model = {}, ("--model", a.model) if a.model else ()
     for turn in range(3):
-        for stages in a.sizes:
+        for group in [("pipeline", n) for n in a.sizes] + [("tensor", n) for n in a.tensor]:
             with Cluster() as cluster:
-                client = one_server(cluster, "--prefill-instances", "1", "--threads", str(a.threads), "--pipeline", str(stages),
-                                    "--context-length", "8192", "--chunk-tokens", "256", "--max-batch-tokens", "256")
+                client = one_server(cluster, "--prefill-instances", "1", "--threads", str(a.threads), f"--{group[0]}", str(group[1]),
+                                    "--context-length", "8192", "--chunk-tokens", "256", "--max-batch-tokens", "256", *model)
                 text = f"{turn} " + " ".join(f"Ship {i} came in with {i * 37 % 101} barrels." for i in range(340))
                 began, times = time.monotonic(), []
                 for event in client.stream("/v1/completions", {"prompt": text, "max_tokens": 64, "temperature": 0, "ignore_eos": True}):
                     times.append(time.monotonic())
                 ttft, each = times[0] - began, (times[63] - times[0]) / 63
-                had = best.get(stages, (9e9, 9e9, 0))
-                best[stages] = (min(had[0], ttft), min(had[1], each), cluster.processes["all"].rss_bytes())
-    for stages, (ttft, each, resident) in best.items():
-        print(f"| {stages} x {max(1, a.threads // stages)} | {ttft:.2f} s | {1000 * each:.1f} ms | {resident / 1e6:.0f} MB |")
+                had = best.get(group, (9e9, 9e9, 0))
+                best[group] = (min(had[0], ttft), min(had[1], each), cluster.processes["all"].rss_bytes())
+    for (kind, size), (ttft, each, resident) in best.items():
+        print(f"| {kind} {size}, {max(1, a.threads // size)} threads each | {ttft:.2f} s | {1000 * each:.1f} ms | {resident / 1e6:.0f} MB |")
 
 
 def main():
@@ -120,7 +120,9 @@ def main():
     p.add_argument("--long", type=float, default=0.1, help="share of long prompts")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
+    p.add_argument("--tensor", type=int, nargs="*", default=[], help="sizes of tensor groups")
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--model", help="such as dummy:layers=16,dim=1024,heads=16,kv_heads=4,ffn=2816,vocab=32000,type=q4_0,ctx=8192")
     p.add_argument("--simulate-only", action="store_true")
     a = p.parse_args()
     (modelled if a.what == "modelled" else real)(a)
