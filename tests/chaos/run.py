@@ -64,6 +64,7 @@ def run_one(scenario, expected):
             for when, step in world.steps():
                 wait_for(start + when)
                 step()
+                world.revive_leaders()
             world.heal()
             wait_for(time.monotonic() + 0.5)
             clients.finish()

@@ -39,6 +39,7 @@ def make(seed, brief=False):
     if rolling:  # one node after the other, each when the one before is back
         faults.append({"at": round(dice.uniform(0.2, span / 2), 2), "kind": "roll", "node": "front"})
     faults += come_and_go(dice, nodes, span, coupled)
+    faults += form_groups(random.Random(f"groups of {seed}"), scenario, span, rolling)
     scenario["faults"] = sorted(faults, key=lambda f: f["at"])
     return scenario
 
@@ -71,6 +72,30 @@ def share_hosts(dice, nodes):
         for node in alike[1:]:
             if dice.random() < 0.7:
                 node["host"] = alike[0]["name"]
+
+
+def form_groups(dice, scenario, span, rolling):
+    """Some workers are groups: of several devices, or with a stage in a process of its own, on a host of its own, which has
+    faults of its own."""
+    nodes, faults = scenario["nodes"], []
+    if scenario["coupled"] or scenario["device"] == "linked":
+        return faults
+    for node in [n for n in nodes[1:] if {"prefill", "decode"} & set(n["roles"].split(","))]:
+        if dice.random() > 0.35:
+            continue
+        if scenario["device"] == "model":  # a modelled decode instance is one machine
+            if node["roles"] == "prefill":
+                node["group"] = ("pipeline", 2)
+            continue
+        node["group"] = dice.choice((("pipeline", 2), ("tensor", 2), ("tensor", 4), ("ranks", 2), ("ranks", 2)))
+        if node["group"][0] != "ranks" or "joins" in node:
+            continue
+        rank = {"name": f"{node['name']}-rank", "roles": "rank", "leader": node["name"]}
+        nodes.insert(1, rank)  # it ends behind its leader, when all do
+        if dice.random() < 0.7:
+            kinds = ("cut", "isolate", "slow", "lossy") if rolling else ("kill", "kill", "stop", "pause", "cut", "isolate", "slow")
+            faults.append(make_fault(dice, kinds, [rank, node], span))
+    return faults
 
 
 def come_and_go(dice, nodes, span, coupled):
@@ -134,6 +159,12 @@ def simpler(scenario):
     for i, fault in enumerate(faults):
         nodes = [n for n in scenario["nodes"] if fault["kind"] != "join" or n["name"] != fault["node"]]
         yield {**scenario, "nodes": nodes, "faults": faults[:i] + faults[i + 1:]}
+    hit = {f["node"] for f in faults} | {f.get("other") for f in faults}
+    for node in scenario["nodes"]:
+        ranks = [n["name"] for n in scenario["nodes"] if n.get("leader") == node["name"]]
+        if "group" in node and not hit & set(ranks):
+            single = [{k: v for k, v in n.items() if k != "group"} if n is node else n for n in scenario["nodes"]]
+            yield {**scenario, "nodes": [n for n in single if n["name"] not in ranks]}
     for key in ("leaving", "hostile"):
         if scenario[key]:
             yield {**scenario, key: 0.0}
@@ -141,8 +172,8 @@ def simpler(scenario):
         yield {**scenario, "clients": 1}
     named = {name for f in faults for name in (f["node"], f.get("other"))}
     for node in scenario["nodes"][1:]:
-        hosts_others = any(n.get("host") == node["name"] for n in scenario["nodes"])
-        if node["name"] not in named and not hosts_others and not last_of_a_role(node, scenario["nodes"]):
+        hosts_others = any(node["name"] in (n.get("host"), n.get("leader")) for n in scenario["nodes"])
+        if node["name"] not in named and not hosts_others and "leader" not in node and not last_of_a_role(node, scenario["nodes"]):
             yield {**scenario, "nodes": [n for n in scenario["nodes"] if n is not node]}
     for node in scenario["nodes"]:
         if "ssd" in node and not any(f["kind"] in DISK_FAULTS and f["node"] == node["name"] for f in faults):
@@ -153,7 +184,7 @@ def simpler(scenario):
 def describe(scenario):
     """One line for people."""
     nodes = " ".join(n["name"] + ("+ssd" if "ssd" in n else "") + ("@" + n["host"] if "host" in n else "")
-                     for n in scenario["nodes"])
+                     + ("/{}{}".format(*n["group"]) if "group" in n else "") for n in scenario["nodes"])
     faults = ", ".join(
         f"{f['at']:.1f}s {f['kind']} {f['node']}" + (f"-{f['other']}" if "other" in f else "") +
         (f" {f['for']:.1f}s" if "for" in f else "") for f in scenario["faults"])

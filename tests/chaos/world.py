@@ -25,6 +25,7 @@ SECRET = "5" * 64
 HTTP_PORT = 8000
 SHIM = os.environ.get("MOONCAF_FAULT_SHIM", "build/tests/chaos/libmooncaf_fault_shim.so")
 CANNOT_OPEN = 8  # exit status: a file or folder that is named cannot be used
+LOST_RANK = (70, 5)  # … the rank was lost; it could not be found again in time
 NEED_SHIM = ("clock", "broken", "dawdle")
 
 def device_options(device, folder):
@@ -118,8 +119,16 @@ class World:
                 self.scenario["policy"]]
         if self.scenario["coupled"]:
             args += ["--mode", "coupled"]
-        if name != front:
+        if name != front and not self.is_rank(name):
             args += ["--join", f"{self.address[front]}:{self.port[front]}"]
+        kind, size = node.get("group", (None, 1))
+        if kind in ("pipeline", "tensor"):
+            args += [f"--{kind}", str(size)]
+        if self.is_rank(name):
+            args += ["--pipeline", "2", "--stage", "1"]
+        ranks = [n for n, other in self.nodes.items() if other.get("leader") == name]
+        if ranks:
+            args += ["--ranks", ",".join(f"{self.address[r]}:{self.port[r]}" for r in ranks)]
         if "gateway" in node["roles"]:
             args += ["--http", f"{address}:{HTTP_PORT}"]
         if "dram_mib" in node:
@@ -148,6 +157,18 @@ class World:
     def members(self):
         """Nodes that have been started and have not left."""
         return [name for name in self.nodes if name in self.cluster.processes and name not in self.gone]
+
+    def is_rank(self, name):
+        return self.nodes[name]["roles"] == "rank"
+
+    def leads_ranks(self, name):
+        return any(n.get("leader") == name for n in self.nodes.values())
+
+    def revive_leaders(self):
+        """As the agent of a host does: a leader ends by itself when its rank is gone."""
+        for name in self.members():
+            if self.leads_ranks(name) and self.process(name).process.poll() in LOST_RANK and name not in self.down:
+                self.process(name).start()
 
     def gateways(self):
         return [name for name in self.members() if "gateway" in self.nodes[name]["roles"]]
@@ -198,7 +219,8 @@ class World:
             self.process(name).kill9()
             return
         # The others: before it could catch the signal, and while it loaded.
-        if kind == "stop" and code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+        if kind == "stop" and code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and not (
+                code in LOST_RANK and self.leads_ranks(name)):
             self.problems.append(("crash", f"{name} ended with {code} when told to stop"))
 
     def begin_kill(self, _, name, process):
@@ -336,6 +358,7 @@ class World:
         for name in self.gone:
             self.await_end(name, "stop")
         self.down.clear()
+        self.revive_leaders()
 
     def blackhole(self, name, other, on):
         self.in_host(name, "ip", "route", "add" if on else "del", "blackhole", f"{self.address[other]}/32", check=False)
@@ -352,10 +375,11 @@ class World:
     def wait_complete(self, seconds):
         """Until every gateway sees every node, and all nodes can talk to each other."""
         def all_there():
-            want = set(self.members())
-            for name in want:
+            self.revive_leaders()
+            for name in self.members():
                 process = self.process(name)
                 assert process.alive(), f"{name} ended by itself with {process.process.returncode}"
+            want = {name for name in self.members() if not self.is_rank(name)}
             for gateway in self.gateways():
                 try:
                     status, body = self.client(gateway, 5).json("GET", "/cluster")
