@@ -453,7 +453,9 @@ class model_builder {
     const auto kind = name.starts_with("blk.") ? name.substr(name.find('.', 4)) : name;
     if (const auto known = made_up_.find(kind); known != made_up_.end()) return known->second;
     auto bytes = rows * row_bytes(type, cols);
-    if (device_ == nullptr) bytes = std::min(bytes, dummy_sample_bytes(type));
+    // Of a layer's tensor some layer of the part wants the whole.
+    const bool sample = device_ == nullptr || (!wanted_ && kind == name);
+    if (sample) bytes = std::min(bytes, dummy_sample_bytes(type));
     // Left uninitialised: filled at once, and value-initialising GBs would double the time.
     std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
     if (!memory) {
@@ -463,7 +465,9 @@ class model_builder {
     const std::span<std::byte> data(memory.get(), bytes);
     fill_dummy_weight(type, cols, hash_text128(kind, seed_).low, data);
     model_->owned_.push_back(std::shared_ptr<std::byte[]>(std::move(memory)));
-    return made_up_.emplace(kind, source_tensor{type, rows, cols, data, 0}).first->second;
+    const source_tensor made{type, rows, cols, data, 0};
+    if (!sample) made_up_.emplace(kind, made);
+    return made;
   }
 
   void place_vectors() {
