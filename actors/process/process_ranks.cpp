@@ -31,8 +31,14 @@ result<void> process::find_ranks() {
     group_.ranks.push_back(std::move(*found));
   }
   if (group_.ranks.size() + context_->stages.size() > 1) {
-    for (const auto& own : context_->stages)
-      local_.ranks.push_back({context_->name, "", to_string(own.net->part()), own.hardware->info().name, ""});
+    for (const auto& own : context_->stages) {
+      const auto share = own.net->share();
+      const auto rank = share.whole()
+                            ? std::string{}
+                            : ", rank " + std::to_string(share.rank + 1) + " of " + std::to_string(share.of);
+      local_.ranks.push_back(
+          {context_->name, "", to_string(own.net->part()) + rank, own.hardware->info().name, ""});
+    }
   }
   return {};
 }

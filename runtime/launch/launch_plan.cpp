@@ -77,18 +77,23 @@ struct planned_rank {
 };
 
 /// Ranks of all groups. Leaders reach them at ports behind the conductor's, in the order of the file.
-std::vector<planned_rank> ranks_of(const cluster_spec& spec) {
+/// @error `ec::invalid_argument`: there are no such ports.
+result<std::vector<planned_rank>> ranks_of(const cluster_spec& spec) {
   std::vector<planned_rank> all;
-  std::map<std::string, std::uint16_t> taken;  // by address: hosts may share one
+  std::map<std::string, std::uint32_t> taken;  // by address: hosts may share one
   for (const auto& h : spec.hosts) {
     for (const auto& [key, hosts] : h.ranks) {
       for (std::uint32_t i = 0; i < h.count(key); ++i) {
         for (std::uint32_t k = 0; k < hosts.size(); ++k) {
           const auto& on = *std::ranges::find(spec.hosts, hosts[k], &host_entry::name);
-          const auto port = static_cast<std::uint16_t>(spec.port + ++taken[on.address]);
+          const auto port = spec.port + ++taken[on.address];
+          if (port > 65535)
+            return fail(ec::invalid_argument, "launch.port " + std::to_string(spec.port) +
+                                                  " leaves no ports behind it for the ranks at " +
+                                                  on.address);
           all.push_back({node_name(h, *find_part(key), i),
                          on.name,
-                         {on.address, port},
+                         {on.address, static_cast<std::uint16_t>(port)},
                          k + 1,
                          static_cast<std::uint32_t>(hosts.size()) + 1});
         }
@@ -245,8 +250,9 @@ result<launch_plan> plan_launch(const cluster_spec& spec, const std::string& nam
     conductors += (conductors.empty() ? "" : ",") + to_string(host_port{h.address, spec.port});
   }
   const auto ranks = ranks_of(spec);
+  if (!ranks) return fail(ranks.error());
   for (const auto& entry : spec.hosts) {
-    host_planner host{spec, entry, conductors, ranks, folder};
+    host_planner host{spec, entry, conductors, *ranks, folder};
     if (auto ok = host.plan(); !ok) return fail(ok.error());
     if (!host.out.nodes.empty()) plan.hosts.push_back(std::move(host.out));
   }

@@ -111,7 +111,7 @@ struct transfer_report {
 struct rank_status {
   std::string name;    ///< of its process
   std::string at;      ///< HOST:PORT of that process's control port; empty: the node's own
-  std::string layers;  ///< "1 to 10"
+  std::string layers;  ///< "1 to 10", and which rank of a tensor group has a share of them
   std::string device;
   std::string metrics;  ///< HOST:PORT where it is scraped; empty: nowhere, or with the node
 };

@@ -389,6 +389,8 @@ node_report report_of(const node_info& from, std::uint64_t n) {
                    n + 6,        n + 7, 1234567, n + 8, 765432, true};
   out.moved.paths = {path, path};
   out.moved.paths[1].peer = node_id{999};  // nobody knows it
+  out.ranks = {{"other", "10.0.0.2:7401", "1 to 10", "host avx2, 4 threads", "10.0.0.2:9400"},
+               {"node", "", "11 to 20", "host avx2, 4 threads", ""}};
   out.moved.rails = {{"mlx5_0/1", "fe80::1", true, n + 11, n + 12, n + 13, n + 14, 54321, "broken \xC3\xA4"}};
   out.requests_live = n + 20;
   return out;

@@ -121,6 +121,17 @@ TEST_CASE(
   CHECK(has(alpha[2].text, "stage = 2"));
 }
 
+TEST_CASE("ranks for which there are no ports are refused") {
+  auto text = three_hosts;
+  text.replace(text.find("port = 7500"), 11, "port = 65534");
+  text.insert(text.find("decode = 1"), "decode_ranks = \"alpha,gamma,gamma\"\n");
+  const auto spec = read_cluster(text, "c.toml");
+  REQUIRE(spec);
+  const auto plan = plan_launch(*spec, "other", "/home/op");
+  REQUIRE(!plan);
+  CHECK(plan.error().detail == "launch.port 65534 leaves no ports behind it for the ranks at localhost");
+}
+
 TEST_CASE("what is wrong in the file is refused with line, key and range") {
   CHECK(refused("prefill = 2", "prefill = 2\nprefill_ranks = \"delta\"") ==
         "c.toml: [beta] prefill_ranks names delta, and no host is called so");
