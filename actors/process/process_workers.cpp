@@ -64,8 +64,7 @@ result<std::unique_ptr<pass_stage>> make_tensor(const node_context& context, wor
   std::vector<std::unique_ptr<pass_stage>> ranks;
   for (const auto& device : devices) {
     const auto share = device.net->share();
-    options.layout.n_kv_heads = static_cast<std::uint32_t>(share.kv_heads(whole.n_kv_heads).count);
-    options.layout.block_heads = whole.n_kv_heads;
+    options.layout = layout_of_share(whole, share);
     options.exchange = exchange->end(share.rank);
     auto rank = model_runner::make(device.net, *device.hardware, options);
     if (!rank) return fail(rank.error());

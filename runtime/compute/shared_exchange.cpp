@@ -55,7 +55,7 @@ class shared_end final : public rank_exchange {
 
  private:
   void piece(tensor t) {
-    const auto turn = ++x_->turns_[rank_];
+    const auto turn = x_->given_[rank_].raised.load(std::memory_order_relaxed) + 1;
     const auto own = part().share(t.cols);
     copy_columns(t.data + own.first, t.stride, x_->slot(turn, rank_), own.count, t.rows, own.count);
     shared_exchange::raise(x_->given_[rank_], turn);
@@ -76,7 +76,6 @@ shared_exchange::shared_exchange(std::uint32_t ranks, std::size_t widest_row)
       slot_floats_(std::max(least_slot_floats, (widest_row + ranks - 1) / ranks)),
       slots_(2 * ranks * slot_floats_),
       given_(std::make_unique<flag[]>(ranks)),
-      turns_(ranks),
       words_(ranks) {}
 
 std::shared_ptr<shared_exchange> shared_exchange::make(std::uint32_t ranks, std::size_t widest_row) {
@@ -125,7 +124,7 @@ void shared_exchange::abandon(const std::string& why) {
 }
 
 void shared_exchange::renew() {
-  for (std::uint32_t r = 0; r < ranks_; ++r) given_[r].raised = turns_[r] = words_[r] = 0;
+  for (std::uint32_t r = 0; r < ranks_; ++r) given_[r].raised = words_[r] = 0;
   word_.raised = 0;
   abandoned_.store(false, std::memory_order_release);
 }

@@ -54,9 +54,8 @@ class shared_exchange : public std::enable_shared_from_this<shared_exchange> {
   std::unique_ptr<flag[]> given_;  ///< by rank: gathers for which its columns are there
   flag word_;                      ///< of the first rank: how often it has spoken
   std::atomic<bool> goes_on_{true};
-  std::vector<std::uint32_t> turns_,
-      words_;         ///< by rank: gathers that it has begun, words that it has said or heard
-  std::mutex mutex_;  ///< of ranks that fail at once
+  std::vector<std::uint32_t> words_;  ///< by rank: words that it has said or heard
+  std::mutex mutex_;                  ///< of ranks that fail at once
   std::atomic<bool> abandoned_{false};
   std::string why_;  ///< written before `abandoned_`
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpu/device_failure.hpp"
+#include "runtime/model/model_config.hpp"
 
 namespace mooncaf {
 
@@ -16,9 +17,7 @@ result<std::unique_ptr<tensor_pass>> tensor_pass::make(std::vector<std::unique_p
   const auto of = static_cast<std::uint32_t>(ranks.size());
   for (std::uint32_t i = 0; i < of; ++i) {
     const auto& one = *ranks[i];
-    auto own = layout;
-    own.n_kv_heads = static_cast<std::uint32_t>(tensor_part{i, of}.kv_heads(layout.n_kv_heads).count);
-    own.block_heads = layout.n_kv_heads;
+    const auto own = layout_of_share(layout, {i, of});
     if (one.part() != tensor_part{i, of} || one.layers() != ranks.front()->layers() || one.layout() != own)
       return fail(ec::invalid_argument, "rank " + std::to_string(i) + " of a tensor group of " +
                                             std::to_string(of) + " has KV of " + to_string(one.layout()) +
@@ -49,10 +48,9 @@ void tensor_pass::hand_out(rank& to, std::uint32_t index, const stage_work& work
   to.items.assign(work.items.begin(), work.items.end());
   to.work = work;
   to.blocks.clear();
-  std::size_t tokens = 0, rows = 0;
+  std::size_t rows = 0;
   for (const auto& item : work.items) {
     for (auto* block : item.blocks) to.blocks.push_back(block + offset);
-    tokens += item.tokens.size();
     rows += item.needs_logits() ? 1 : 0;
   }
   auto rest = std::span<std::byte* const>{to.blocks};

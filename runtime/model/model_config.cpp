@@ -74,6 +74,13 @@ model_config config_of_share(const model_config& whole, tensor_part part) {
   return own;
 }
 
+kv_layout layout_of_share(const kv_layout& whole, tensor_part part) noexcept {
+  auto own = whole;
+  own.n_kv_heads = static_cast<std::uint32_t>(part.kv_heads(whole.n_kv_heads).count);
+  own.block_heads = whole.n_kv_heads;
+  return own;
+}
+
 result<void> check_tensor(const model_config& c, std::uint32_t ranks) {
   const auto refused = [&](const std::string& what) {
     return fail(ec::invalid_argument, "tensor: " + std::to_string(ranks) + " ranks cannot share " + what);

@@ -131,6 +131,9 @@ model_config config_of_layers(const model_config& whole, layer_range layers);
 /// The shape as a rank of a tensor group has it: with its own heads alone. Widths of other parts stay the whole's.
 model_config config_of_share(const model_config& whole, tensor_part part);
 
+/// Layout of a rank's KV heads where they lie in blocks of the whole's layout. Offsets count from the rank's first head.
+kv_layout layout_of_share(const kv_layout& whole, tensor_part part) noexcept;
+
 /// Whether a model can be divided among so many ranks. @error `ec::invalid_argument` says what is not divisible.
 result<void> check_tensor(const model_config& whole, std::uint32_t ranks);
 

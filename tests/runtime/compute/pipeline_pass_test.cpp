@@ -68,12 +68,6 @@ constexpr std::array families{
     "dummy:gpt-oss-20b,layers=5,dim=256,heads=8,kv_heads=2,ffn=128,vocab=512,type=q4_0",
 };
 
-bool same_kv(const kv_space& a, const kv_space& b, const kv_layout& layout) {
-  for (std::size_t i = 0; i < a.blocks().size(); ++i)
-    if (!std::ranges::equal(a.block(i, layout), b.block(i, layout))) return false;
-  return true;
-}
-
 }  // namespace
 
 TEST_CASE("layers are divided evenly, and none is left out") {

@@ -79,8 +79,7 @@ struct tensor_world {
     for (std::uint32_t r = 0; r < ranks; ++r) {
       const auto at = index * ranks + r;
       auto o = options(own);
-      o.layout.n_kv_heads = shares[at]->config().n_kv_heads;
-      o.layout.block_heads = layout.n_kv_heads;
+      o.layout = layout_of_share(own, shares[at]->share());
       o.exchange = exchange->end(r);
       std::unique_ptr<pass_stage> runner = unwrap(model_runner::make(shares[at], *devices[at], o));
       if (r == 1) runner = std::make_unique<mortal_rank>(std::move(runner), dies);
@@ -107,12 +106,6 @@ const std::array families{
     family{"dummy:deepseek-v2-lite,layers=3,dim=256,heads=4,ffn=128,vocab=512,type=q4_0", {2, 4}},
     family{"dummy:gpt-oss-20b,layers=3,dim=256,heads=8,kv_heads=2,ffn=128,vocab=512,type=q4_0", {2, 8}},
 };
-
-bool same_kv(const kv_space& a, const kv_space& b, const kv_layout& layout) {
-  for (std::size_t i = 0; i < a.blocks().size(); ++i)
-    if (!std::ranges::equal(a.block(i, layout), b.block(i, layout))) return false;
-  return true;
-}
 
 }  // namespace
 

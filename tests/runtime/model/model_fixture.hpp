@@ -70,6 +70,12 @@ class kv_space {
   std::vector<std::byte*> blocks_;
 };
 
+inline bool same_kv(const kv_space& a, const kv_space& b, const kv_layout& layout) {
+  for (std::size_t i = 0; i < a.blocks().size(); ++i)
+    if (!std::ranges::equal(a.block(i, layout), b.block(i, layout))) return false;
+  return true;
+}
+
 /// Feeds `tokens` from position `start` in chunks and returns the logits of the last one.
 inline std::vector<float> feed(forward_pass& runner, const kv_space& kv, std::span<const std::int32_t> tokens,
                                std::size_t chunk, std::uint32_t start = 0,
