@@ -406,7 +406,7 @@ TEST_CASE_TEMPLATE("a peer with another secret gets nothing, in either role", P,
     t.slices = {{{from.region.id, 0, 100}, {to.region.id, 0, 100}, {}}};
     const auto done = run(*from.plane, t);
     REQUIRE(!done.outcome);
-    CHECK(done.outcome.error() == ec::unauthenticated);
+    CHECK_MESSAGE(done.outcome.error() == ec::unauthenticated, to_string(done.outcome.error()));
     CHECK(to.landings.size() == 0);
   }
 }

@@ -50,16 +50,16 @@ result<void> tcp_session::open(const std::vector<std::unique_ptr<event_loop>>& l
 
 // ---- orders in ----
 
-bool tcp_session::submit(transfer& what, completion_handler& on_done) {
+result<void> tcp_session::submit(transfer& what, completion_handler& on_done) {
   book::due done;
   {
     std::lock_guard lock{mutex_};
-    if (over_) return false;
+    if (over_) return fail(*over_);
     if (auto* j = book_.submit(std::move(what), std::move(on_done))) start(*j);
     done = book_.take();
   }
   done.tell();
-  return true;
+  return {};
 }
 
 void tcp_session::start(job& j) {
@@ -173,7 +173,7 @@ void tcp_session::end(const error& why) {
   {
     std::lock_guard lock{mutex_};
     if (over_) return;
-    over_ = true;
+    over_ = why;
     links = links_;
   }
   // Afterwards no connection looks at local memory.

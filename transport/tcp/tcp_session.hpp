@@ -29,8 +29,8 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
 
   /// Starts connecting. Not waiting for it, `submit` may follow.
   result<void> open(const std::vector<std::unique_ptr<event_loop>>& loops);
-  /// @returns false, with both arguments as they were, if the session is over.
-  bool submit(transfer& what, completion_handler& on_done);
+  /// @error what ended the session, if it is over; both arguments are then as they were.
+  result<void> submit(transfer& what, completion_handler& on_done);
   void cancel(transfer_id id);
   /// Ends the session: transfers under way complete with `why`.
   void end(const error& why);
@@ -98,7 +98,7 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
   std::vector<tcp_link*> idle_;  // asked for a frame, got none
   book book_;
   std::deque<order> orders_;
-  bool over_ = false;
+  std::optional<error> over_;  // why it ended
   time_point hold_until_{};  // fault injection: delay
 };
 

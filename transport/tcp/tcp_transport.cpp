@@ -113,17 +113,13 @@ result<std::shared_ptr<tcp_session>> tcp_transport::session_to(node_id peer) {
 
 void tcp_transport::submit(transfer what, completion_handler on_done) {
   // A session may end between finding it and using it; a second one is then as good as the first attempt.
+  result<void> taken;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    auto session = session_to(what.peer);
-    if (!session) {
-      on_done({.id = what.id, .outcome = fail(session.error()), .path = transfer_path::tcp});
-      return;
-    }
-    if ((*session)->submit(what, on_done)) return;
+    const auto session = session_to(what.peer);
+    taken = session ? (*session)->submit(what, on_done) : fail(session.error());
+    if (taken) return;
   }
-  on_done({.id = what.id,
-           .outcome = fail(ec::peer_lost, "the connection to node " + to_string(what.peer) + " broke"),
-           .path = transfer_path::tcp});
+  on_done({.id = what.id, .outcome = std::move(taken), .path = transfer_path::tcp});
 }
 
 void tcp_transport::cancel(transfer_id id) {

@@ -66,7 +66,7 @@ class encoder {
   }
   template <class Tuple>
   void put_all(const Tuple& t) {
-    std::apply([this](const auto&... v) { (put(v), ...); }, t);
+    std::apply([this](const auto&... v) { (this->put(v), ...); }, t);
   }
 
   void put(std::uint64_t v);
