@@ -99,7 +99,7 @@ class tcp_session : public tcp_link_owner, public std::enable_shared_from_this<t
   book book_;
   std::deque<order> orders_;
   std::optional<error> over_;  // why it ended
-  time_point hold_until_{};  // fault injection: delay
+  time_point hold_until_{};    // fault injection: delay
 };
 
 }  // namespace mooncaf
