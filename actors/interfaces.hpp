@@ -185,10 +185,12 @@ using conductor_actor = caf::typed_actor<
     // INTERNAL: expires silent nodes.
     MOONCAF_RPC(void, tick_atom)>;
 
-/// A RANK computes a stage of a pipeline group, for a leader in another process.
+/// A RANK computes a stage of a group, or a share of one, for a leader in another process.
 using rank_actor = caf::typed_actor<
     // A leader wants its calls to be computed from now on; whoever was the leader before is shut out.
-    MOONCAF_RPC(rank_welcome, hello_atom, rank_greeting)>;
+    MOONCAF_RPC(rank_welcome, hello_atom, rank_greeting),
+    // All ranks of its stage have been greeted: with these it exchanges columns.
+    MOONCAF_RPC(void, join_atom, rank_group)>;
 
 /// The NODE stands for one process: it joins the cluster, and tells local actors which peers live.
 using node_actor = caf::typed_actor<

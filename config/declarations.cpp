@@ -126,8 +126,9 @@ void add_cluster(table& t) {
                     s, at(c, &cluster_options::join)));
   t.push_back(endpoint_list(
       {"ranks", "ranks",
-       "Processes with --role rank that compute the stages before this process's own, the first "
-       "one's first, where each listens: together they are its instances",
+       "Processes with --role rank that compute with this one, where each listens: together they are its "
+       "instances. The first stage's first, of a stage with --tensor all ranks; this process has the last "
+       "stage, or is the first rank of it",
        "prefill, decode"},
       s, at(c, &cluster_options::ranks)));
   t.push_back(
@@ -215,15 +216,20 @@ void add_model(table& t) {
   t.push_back(
       integer({"tensor", "tensor",
                "Ranks of this process's instances, or of each stage: heads, widths and vocabulary of every "
-               "layer are divided among as many devices, each an equal share of the threads",
-               compute},
+               "layer are divided among as many devices, each an equal share of the threads; with --ranks or "
+               "--role rank among as many processes",
+               "prefill, decode, rank"},
               s, at(m, &model_options::tensor), 1u, 64u, "ranks"));
   t.push_back(
       integer({"stage", "stage",
                "With --role rank: which of the group's --pipeline stages this process computes, from 1; the "
-               "last is the leader's",
+               "last, or its first rank, is the leader's",
                "rank"},
-              s, at(m, &model_options::stage), 0u, 63u, "the first is 1"));
+              s, at(m, &model_options::stage), 0u, 64u, "the first is 1"));
+  t.push_back(
+      integer({"tensor-rank", "tensor_rank",
+               "With --role rank: which of the stage's --tensor ranks this process is, from 1", "rank"},
+              s, at(m, &model_options::tensor_rank), 0u, 64u, "the first is 1"));
   t.push_back(choice({"kv-dtype", "kv_dtype",
                       "Number format of cached keys and values, in every tier and on the wire; equal in the "
                       "whole cluster. int8 and k8v4 hold about 1.8 and 2.4 times as many tokens as f16 and "

@@ -312,14 +312,15 @@ result<void> check_watermarks(const store_options& o) {
 result<void> check_pipeline(const options& o) {
   const auto& m = o.model;
   const bool ranks = !o.cluster.ranks.empty();
-  if (m.stage != 0)
-    return fail(ec::invalid_argument, "stage: a rank's number; give --role rank, or leave it out");
+  if (m.stage != 0 || m.tensor_rank != 0)
+    return fail(ec::invalid_argument, std::string{m.stage != 0 ? "stage" : "tensor-rank"} +
+                                          ": a rank's number; give --role rank, or leave it out");
   if (m.pipeline == 1 && !ranks) return {};
   const auto refused = [&](const std::string& why) {
     return fail(ec::invalid_argument, (ranks ? "ranks: " : "pipeline: ") + why);
   };
   if (ranks && m.pipeline > 1)
-    return refused("they are all stages but one, which is this process's; leave out --pipeline");
+    return refused("they are all of the group but this process; leave out --pipeline");
   if (ranks && !o.cluster.prefill && !o.cluster.decode)
     return refused("they compute for the roles prefill and decode, of which this process has none");
   if (ranks && m.device.starts_with("model:"))
@@ -346,24 +347,35 @@ result<void> check_tensor_group(const options& o) {
   if (m.device != "auto" && m.device != "host")
     return refused("its ranks share blocks in the host's memory; leave out --device");
   if (!m.lora_modules.empty()) return refused("its ranks take no adapters; leave out --lora-modules");
-  if (o.cluster.rank || !o.cluster.ranks.empty())
-    return refused("its ranks are of one process; give --role rank and --ranks stages alone");
+  if (const auto all = o.cluster.ranks.size() + 1; all > 1 && all % m.tensor != 0)
+    return refused(std::to_string(all) + " processes, of --ranks and this one, are no stages of " +
+                   std::to_string(m.tensor) + " ranks");
   return {};
 }
 
-/// A stage of a group in another process.
+/// A stage of a group, or a share of one, in another process.
 result<void> check_rank(const options& o) {
   const auto& m = o.model;
   const auto refused = [](const std::string& what) { return fail(ec::invalid_argument, what); };
   if (m.path.empty())
     return refused("model: needed for the role rank; give --model, the same as the leader's");
-  if (m.pipeline < 2 || m.stage == 0 || m.stage >= m.pipeline)
-    return refused("stage: a rank has one of the stages 1 to " +
-                   std::to_string(std::max(m.pipeline, 2u) - 1) + " of --pipeline " +
-                   std::to_string(m.pipeline) +
-                   "; the last is the leader's. Give --pipeline N, 2 or more, and --stage");
+  if (m.pipeline * m.tensor < 2)
+    return refused("role: a rank is one of several; give --pipeline or --tensor, as its leader's group has");
+  const auto one_of = [](std::uint32_t number, std::uint32_t all) {
+    return all == 1 ? number <= 1 : number >= 1 && number <= all;
+  };
+  if (!one_of(m.stage, m.pipeline))
+    return refused("stage: a rank has one of the stages 1 to " + std::to_string(m.pipeline) +
+                   " of --pipeline " + std::to_string(m.pipeline) + "; give --stage");
+  if (!one_of(m.tensor_rank, m.tensor))
+    return refused("tensor-rank: a rank is one of the ranks 1 to " + std::to_string(m.tensor) +
+                   " of --tensor " + std::to_string(m.tensor) + "; give --tensor-rank");
+  if (std::max(m.stage, 1u) == m.pipeline && m.tensor_rank <= 1)
+    return refused(m.tensor == 1 ? "stage: the last is the leader's; give one before it"
+                                 : "tensor-rank: the first of the last stage is the leader; give another");
   if (m.device != "auto" && m.device != "host")
     return refused("device: a rank computes in the host's memory; leave out --device");
+  if (!m.lora_modules.empty()) return refused("lora-modules: ranks take no adapters; leave them out");
   if (!o.cluster.ranks.empty()) return refused("ranks: a rank has none; its leader names all of them");
   return {};
 }

@@ -41,8 +41,8 @@ struct cluster_options {
   bool decode = true;
   bool cache = true;
   bool gateway = true;
-  bool rank = false;                      ///< nothing of these: a stage of somebody's pipeline group
-  std::vector<host_port> ranks;           ///< processes that have the stages before this one's
+  bool rank = false;                      ///< nothing of these: a stage of somebody's group, or a share of it
+  std::vector<host_port> ranks;           ///< the group's other processes
   std::chrono::nanoseconds ranks_wait{};  ///< for ranks that do not answer yet
   std::vector<host_port> join;      ///< all conductors, oldest first; empty: this process has the only one
   host_port listen;                 ///< control connections
@@ -64,9 +64,10 @@ struct model_options {
   std::uint32_t context_length = 0;  ///< tokens; 0: the model's own
   std::uint32_t threads = 0;         ///< 0: one per core
   std::chrono::nanoseconds timings_age{};  ///< measured passes of an earlier start that are not older do
-  std::uint32_t pipeline = 1;  ///< stages of this process's instances, each with a part of the layers
-  std::uint32_t tensor = 1;    ///< ranks of each stage, which share its layers
-  std::uint32_t stage = 0;     ///< of a rank: its own, from 1
+  std::uint32_t pipeline = 1;     ///< stages of this process's instances, each with a part of the layers
+  std::uint32_t tensor = 1;       ///< ranks of each stage, which share its layers
+  std::uint32_t stage = 0;        ///< of a rank: its own, from 1; 0: the only one
+  std::uint32_t tensor_rank = 0;  ///< … and which of the stage's ranks it is, from 1; 0: the only one
   mooncaf::kv_dtype kv_dtype = mooncaf::kv_dtype::f16;
   std::uint32_t block_tokens = 0;
   /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A cluster on this machine whose instances are groups of two processes, each with half of the model's layers: a prefill
-# group, a decode group, and a gateway in front of them. Answers are, to the bit, those of one process with the whole model.
+# A cluster on this machine whose instances are groups of processes: for prefill two with half of the model's layers each, for
+# decode three with a third of every layer, and a gateway. Answers are, to the bit, those of one process with the whole model.
 #
 #   examples/groups.sh                      until Ctrl-C; clients talk to port 8000
 #   examples/groups.sh --once               shows who has which layers, asks for one answer, and ends
 #
-# MOONCAF_MODEL names another model, MOONCAF_PORT another port for clients; MOONCAF_CONTROL_PORT and the two behind it
-# (default 7400) are the cluster's own. Needs a build (examples/quickstart.sh makes one). On several hosts the file below
-# is the same, with a section for each host.
+# MOONCAF_MODEL names another model, MOONCAF_PORT another port for clients; MOONCAF_CONTROL_PORT and the three behind it
+# (default 7400) are the cluster's own. Needs a build (examples/quickstart.sh makes one). Sections are hosts: here both are
+# this machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,14 +40,17 @@ threads = 1
 http = "127.0.0.1:$port"
 [metrics]
 listen = "127.0.0.1:0"
-[here]
+[one]
 address = "127.0.0.1"
 conductor = 1
 gateway = 1
 prefill = 1
-prefill_ranks = "here"
+prefill_ranks = "one"
+[other]
+address = "127.0.0.1"
 decode = 1
-decode_ranks = "here"
+decode_ranks = "other,other"
+tensor = 3
 FILE
 "$mooncaf" up "$folder/groups.toml"
 echo "- who has which layers"

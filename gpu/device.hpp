@@ -33,6 +33,7 @@ struct device_info {
   /// Device memory is the host's: addresses of the two are the same, so that KV blocks are used where they
   /// are. Otherwise nothing but the device's own queues can follow a device address.
   bool host_memory = true;
+  bool host_buffers = true;        ///< the host may read and write what `allocate` gives
   std::uint32_t longest_head = 0;  ///< dimensions of an attention head that it takes; 0: any
 };
 

@@ -57,6 +57,11 @@ caf::result<T> to_caf(result<T>&& outcome) {
   return std::move(*outcome);
 }
 
+inline caf::result<void> to_caf(result<void>&& outcome) {
+  if (!outcome) return to_caf(outcome.error());
+  return caf::unit;
+}
+
 /// The value that a promise is fulfilled with: errors of ours as CAF's.
 template <class T>
 T&& as_answer(T&& value) {

@@ -62,6 +62,16 @@ result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_
   return std::shared_ptr<device>{std::move(*made)};
 }
 
+/// Which part of a group this process loads.
+stage_share share_here(const options& o) {
+  const auto& m = o.model;
+  if (o.cluster.rank)
+    return {std::max(m.stage, 1u) - 1, m.pipeline, m.tensor, m.tensor > 1 ? m.tensor_rank : 0};
+  if (o.cluster.ranks.empty()) return {0, m.pipeline, m.tensor, 0};
+  const auto stages = static_cast<std::uint32_t>(o.cluster.ranks.size() + 1) / m.tensor;
+  return {stages - 1, stages, m.tensor, m.tensor > 1 ? 1u : 0u};
+}
+
 }  // namespace
 
 process::process(const options& opts) : context_(std::make_shared<node_context>()) { context_->opts = opts; }
@@ -75,20 +85,18 @@ result<void> process::load_model() {
   }
   const auto& c = opts().cluster;
   const bool weights = computes() || c.rank;
-  const std::uint32_t here = !weights ? 0 : c.rank ? 1 : m.pipeline;
+  const bool alone = c.rank || !c.ranks.empty();  // one device, the others of the group are elsewhere
+  const std::uint32_t here = !weights ? 0 : alone ? 1 : m.pipeline * m.tensor;
   std::vector<device*> devices;
-  for (std::uint32_t part = 0; part < here * m.tensor; ++part) {
-    auto made = open_device(m, part, here * m.tensor);
+  for (std::uint32_t part = 0; part < here; ++part) {
+    auto made = open_device(m, part, here);
     if (!made) return fail(made.error());
     devices.push_back(made->get());
     context_->stages.push_back({std::move(*made), nullptr, nullptr});
   }
   if (weights) context_->hardware = context_->stages.front().hardware;
-  const auto before = static_cast<std::uint32_t>(c.ranks.size());
-  const auto share =
-      c.rank ? stage_share{m.stage - 1, m.pipeline} : stage_share{before, before + here, m.tensor};
-  auto loaded =
-      load_served_model(devices, m.path, m.chat_template, {weights, computes() || c.gateway}, share);
+  auto loaded = load_served_model(devices, m.path, m.chat_template, {weights, computes() || c.gateway},
+                                  share_here(opts()));
   if (!loaded) return fail(loaded.error());
   for (std::size_t i = 0; i < loaded->nets.size(); ++i) context_->stages[i].net = std::move(loaded->nets[i]);
   if (const auto own = loaded->identity.config.context_length; m.context_length > own) {
@@ -404,8 +412,7 @@ int process::run() {
   if (objects_) objects_->unmount();
   objects_.reset();
   link_.reset();
-  for (const auto& link : group_.ranks) link->close();
-  group_.ranks.clear();
+  group_.close();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
   context_->plane.reset();
   // CAF waits for every thread that has ever sent a message to end: those of this server ask for `/targets`.
@@ -415,7 +422,7 @@ int process::run() {
 }
 
 shutdown_result process::stop() {
-  group_.ends = true;
+  group_.expect_end();
   metrics_port_.list->follow(nullptr);
   // Gateways first: clients are told before the workers of their requests go.
   const auto add = [this](const auto& handle) {

@@ -14,12 +14,12 @@
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "actors/node.hpp"
 #include "actors/prefill_worker.hpp"
+#include "actors/process/far_group.hpp"
 #include "actors/store/store_share.hpp"
 #include "config/exit_codes.hpp"
 #include "runtime/compute/landing_board.hpp"
 #include "runtime/loading/modelled.hpp"
 #include "runtime/model/calibration.hpp"
-#include "runtime/ranks/rank_link.hpp"
 #include "runtime/sched/transfer_price.hpp"
 #include "storage/rocksdb_tier.hpp"
 #include "storage/tiered_store.hpp"
@@ -88,10 +88,7 @@ class process {
   void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
                   std::vector<timing_sample> samples);
   result<void> open_link();
-  /// Greets the ranks of this process's group, and waits for those that are not there yet.
   result<void> find_ranks();
-  result<std::shared_ptr<rank_link>> find_rank(std::uint32_t stage);
-  result<std::shared_ptr<rank_link>> greet(const rank_actor& rank, std::uint32_t stage);
   /// @thread  of the link
   void rank_lost(const std::string& rank);
   /// Whether the process has something left to do when its workers cannot compute any more.
@@ -119,12 +116,7 @@ class process {
   std::unique_ptr<caf::actor_system> system_;
   std::optional<cluster_link> link_;
   std::shared_ptr<landing_board> board_ = std::make_shared<landing_board>();
-  /// Of a pipeline group in several processes.
-  struct {
-    std::shared_ptr<rank_notices> notices = std::make_shared<rank_notices>();
-    std::vector<std::shared_ptr<rank_link>> ranks;  ///< of the stages before this process's own
-    std::atomic<bool> ends = false;                 ///< in order: that links to ranks close is no loss
-  } group_;
+  far_group group_;
   std::shared_ptr<rocksdb_tier> ssd_;
   std::shared_ptr<store_share> objects_;
   transfer_price disk_price_;

@@ -53,7 +53,7 @@ result<void> process::open_data_plane() {
   auto rdma = as_rdma_options(opts());
   if (!rdma) return fail(rdma.error());
   options.rdma = std::move(*rdma);
-  auto plane = data_plane::start(options, [board = board_, notices = group_.notices](const landing& l) {
+  auto plane = data_plane::start(options, [board = board_, notices = group_.notices()](const landing& l) {
     if (!notices->take(l)) board->landed(l.tag.request.value, l.verified, piece_of(l.tag));
   });
   if (!plane) return fail(plane.error());

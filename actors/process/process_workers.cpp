@@ -17,6 +17,7 @@
 #include "config/device_name.hpp"
 #include "runtime/compute/device_reach.hpp"
 #include "runtime/compute/pipeline_pass.hpp"
+#include "runtime/compute/shared_exchange.hpp"
 #include "runtime/compute/tensor_pass.hpp"
 #include "runtime/loading/kept_timings.hpp"
 #include "runtime/log/log.hpp"
@@ -92,18 +93,28 @@ kept_timings timings_of(const node_context& context, worker_role role, std::uint
 
 }  // namespace
 
-/// By the process's device, or by the stages of its group.
+/// By the process's device, or by the stages of its group, here or elsewhere.
 result<std::unique_ptr<forward_pass>> process::make_pass(worker_role role) const {
   const auto& stages = context_->stages;
-  const auto make = [&](const compute_stage& stage) {
+  const auto& shape = context_->shape;
+  const pipeline_shape whole{context_->layout, shape.vocab_size, shape.dim};
+  const auto make = [&](const compute_stage& stage, std::shared_ptr<rank_exchange> exchange = {}) {
     auto options = runner_options_of(*context_, role);
     options.layout.n_layers = stage.net->part().count;
+    if (exchange) options.layout = layout_of_share(options.layout, stage.net->share());
+    options.exchange = std::move(exchange);
     options.device_blocks = stage.device_blocks;
     return model_runner::make(stage.net, *stage.hardware, options);
   };
-  if (stages.size() == 1 && group_.ranks.empty()) return make(stages.front());
+  if (!group_.empty()) {
+    auto all = group_.stages(*context_, [&](std::shared_ptr<rank_exchange> exchange) {
+      return as_stage(make(stages.front(), std::move(exchange)));
+    });
+    if (!all) return fail(all.error());
+    return pipeline_pass::make(std::move(*all), whole);
+  }
+  if (stages.size() == 1) return make(stages.front());
   std::vector<std::unique_ptr<pass_stage>> ranks;
-  for (const auto& link : group_.ranks) ranks.push_back(std::make_unique<remote_stage>(link));
   for (auto rest = std::span{stages}; !rest.empty();) {
     const auto of = rest.front().net->share().of;
     auto stage = of == 1 ? as_stage(make(rest.front())) : make_tensor(*context_, role, rest.first(of));
@@ -111,8 +122,7 @@ result<std::unique_ptr<forward_pass>> process::make_pass(worker_role role) const
     ranks.push_back(std::move(*stage));
     rest = rest.subspan(of);
   }
-  const auto& shape = context_->shape;
-  return pipeline_pass::make(std::move(ranks), {context_->layout, shape.vocab_size, shape.dim});
+  return pipeline_pass::make(std::move(ranks), whole);
 }
 
 result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
@@ -139,15 +149,15 @@ result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
   const auto context = limits.context_tokens == 0 ? own : std::min(limits.context_tokens, own);
   const bool prefill = role == worker_role::prefill;
   // Ranks reach the node's own memory alone, where no block lies yet.
-  const auto memory = group_.ranks.empty() ? std::span<std::byte>{} : context_->memory->bytes();
+  const auto memory = group_.empty() ? std::span<std::byte>{} : context_->memory->bytes();
   const auto kept = timings_of(*context_, role, context, limits.max_batch_tokens);
   // Nothing tells whether ranks of other hosts are as fast as at an earlier start.
-  const auto known = group_.ranks.empty() ? kept.find(kept_timings::wall_clock::now(), m.timings_age)
-                                          : std::vector<timing_sample>{};
+  const auto known = group_.empty() ? kept.find(kept_timings::wall_clock::now(), m.timings_age)
+                                    : std::vector<timing_sample>{};
   log_info(known.empty() ? "measuring" : "measured before", {{"worker", to_string(role)}});
   auto samples = prefill ? calibrate_prefill(**runner, context, limits.max_batch_tokens, memory, known)
                          : calibrate_decode(**runner, context, limits.max_batch_tokens, memory, known);
-  if (samples && known.empty() && group_.ranks.empty()) {
+  if (samples && known.empty() && group_.empty()) {
     if (const auto done = kept.keep(*samples, kept_timings::wall_clock::now()); !done)
       log_warn("measured times are not kept", {{"reason", done.error().detail}});
   }
@@ -179,7 +189,7 @@ worker_links process::next_links() {
 bool process::lives_without_workers() const {
   const auto& c = opts().cluster;
   // A leader finds its ranks when it starts, so one that keeps a cache alone starts again.
-  return c.conductor || c.gateway || (c.cache && group_.ranks.empty());
+  return c.conductor || c.gateway || (c.cache && group_.empty());
 }
 
 void process::device_lost(worker_role role, const std::string& why) {
@@ -217,7 +227,7 @@ result<void> process::open_device_memory() {
   const auto& m = opts().model;
   const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
   const auto rule = device_write_rule::of(m.device_write_policy, opts().cache.selective_hits);
-  const bool group = context_->stages.size() > 1 || !group_.ranks.empty();
+  const bool group = context_->stages.size() > 1 || !group_.empty();
   for (auto& stage : context_->stages) {
     auto& device = *stage.hardware;
     if (device.info().host_memory) continue;

@@ -42,7 +42,7 @@ class cuda_device final : public device {
     out.isa = gpu.isa;
     out.threads = gpu.processors;
     out.memory_bytes = gpu.memory_bytes;
-    out.host_memory = false;
+    out.host_memory = out.host_buffers = false;
     out.longest_head = longest_head;
     return out;
   }

@@ -37,7 +37,7 @@ class linked_device final : public device {
   device_info info() const override {
     auto out = inner_->info();
     out.name.insert(0, "linked ");
-    out.host_memory = false;
+    out.host_memory = out.host_buffers = false;
     return out;
   }
 

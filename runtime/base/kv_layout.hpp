@@ -75,8 +75,8 @@ struct kv_layout {
   kv_dtype dtype = kv_dtype::f16;
   bool shared = false;  ///< values are read out of their keys' rows, and have none (latent attention)
   page_order pages = page_order::page_first_direct;
-  /// KV heads of a block of which these are some, one behind the other: a rank's share, whose offsets count from its first
-  /// head. 0: they are all. Only with `page_first_direct`.
+  /// KV heads of a block of which these are some, one behind the other: a rank's share, whose offsets and page count from
+  /// its first head. 0: they are all. Only with `page_first_direct`.
   std::uint32_t block_heads = 0;
 
   static constexpr std::uint32_t version = 1;  ///< Bump when the order of dimensions changes.
@@ -111,6 +111,10 @@ struct kv_layout {
     return head_planes() * (block_heads != 0 ? block_heads : n_kv_heads) * plane_bytes();
   }
   constexpr std::size_t block_bytes() const noexcept { return n_layers * layer_bytes(); }
+  /// From the first byte of a page to the end of the last: of some heads, others' lie between.
+  constexpr std::size_t page_span() const noexcept {
+    return n_layers == 0 ? 0 : (n_layers - 1) * layer_stride() + layer_bytes();
+  }
   constexpr std::size_t bytes_per_token() const noexcept { return block_bytes() / block_tokens; }
 
   /// Offset inside the block of row `token` of head `head` in layer `layer`; `value` picks V instead of K.
@@ -123,8 +127,14 @@ struct kv_layout {
   /// Where rows lie in a page: row `token` of plane `plane` (see `planes`) of a layer.
   constexpr page_strides page() const noexcept {
     if (pages == page_order::page_first) return {planes() * row_bytes(), row_bytes(), bytes_per_token()};
-    const auto layer = pages == page_order::layer_first ? pieces().stride() : layer_bytes();
+    const auto layer = pages == page_order::layer_first ? pieces().stride() : layer_stride();
     return {layer, plane_bytes(), row_bytes()};
+  }
+  /// A block of these heads alone, as a rank with memory of its own has it.
+  constexpr kv_layout compact() const noexcept {
+    auto own = *this;
+    own.block_heads = 0;
+    return own;
   }
   /// How pages lie in the host's memory.
   constexpr block_pieces pieces() const noexcept {

@@ -14,12 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/group_exchange.hpp"
 #include "runtime/model/rank_exchange.hpp"
 
 namespace mooncaf {
 
 /// Owns the slots; its ends share ownership of it.
-class shared_exchange : public std::enable_shared_from_this<shared_exchange> {
+class shared_exchange : public group_exchange, public std::enable_shared_from_this<shared_exchange> {
  public:
   /// @param widest_row  columns of the widest tensor that is gathered.
   static std::shared_ptr<shared_exchange> make(std::uint32_t ranks, std::size_t widest_row);
@@ -27,10 +28,9 @@ class shared_exchange : public std::enable_shared_from_this<shared_exchange> {
   /// The end of a rank, for one thread at a time.
   std::shared_ptr<rank_exchange> end(std::uint32_t rank);
 
-  /// A rank has failed: the others' waits throw. @thread  any
-  void abandon(const std::string& why);
-  /// After that, for the next pass. @pre no rank is in a pass.
-  void renew();
+  void abandon(const std::string& why) override;
+  void renew() override;
+  bool far() const noexcept override { return false; }
 
  private:
   friend class shared_end;

@@ -11,7 +11,7 @@
 namespace mooncaf {
 
 result<std::unique_ptr<tensor_pass>> tensor_pass::make(std::vector<std::unique_ptr<pass_stage>> ranks,
-                                                       std::shared_ptr<shared_exchange> exchange,
+                                                       std::shared_ptr<group_exchange> exchange,
                                                        const kv_layout& layout, std::size_t vocab_size) {
   std::unique_ptr<tensor_pass> made{new tensor_pass(std::move(exchange), layout, vocab_size)};
   const auto of = static_cast<std::uint32_t>(ranks.size());
@@ -40,7 +40,7 @@ tensor_pass::~tensor_pass() {
     if (r.thread.joinable()) r.thread.join();
 }
 
-/// All ranks compute the same rows; what is asked of them and told about them is the first one's.
+/// All ranks compute the same rows; what is asked of them is the first one's.
 void tensor_pass::hand_out(rank& to, std::uint32_t index, const stage_work& work) const {
   const auto heads =
       tensor_part{index, static_cast<std::uint32_t>(ranks_.size())}.kv_heads(layout_.n_kv_heads);
@@ -66,7 +66,7 @@ void tensor_pass::hand_out(rank& to, std::uint32_t index, const stage_work& work
   }
   to.work.items = to.items;
   if (index == 0) return;
-  to.work.done = {};
+  if (!exchange_->far()) to.work.done = {};
   to.work.before = {};
   to.work.cancel = nullptr;
   to.to.resize(std::max(to.to.size(), work.to.size()));
@@ -86,8 +86,8 @@ void tensor_pass::serve(rank& self) {
       outcome = self.pass->run(self.work);
     } catch (const std::exception& e) {  // device_failure, bad_alloc
       outcome = fail(ec::unavailable, e.what());
+      exchange_->abandon(e.what());
     }
-    if (!outcome) exchange_->abandon(outcome.error().detail);
     lock.lock();
     self.outcome = std::move(outcome);
     self.busy = false;
@@ -95,9 +95,33 @@ void tensor_pass::serve(rank& self) {
   }
 }
 
-// A rank that fails sets the others free, and once all are out the exchange is good for the next pass.
-result<void> tensor_pass::run(const stage_work& work) {
+/// A rank elsewhere reads a prefix when it likes, so all of it is waited for before; and it is not called off.
+result<void> tensor_pass::prepare(stage_work& work) {
+  if (work.cancel != nullptr && work.cancel->load()) return fail(ec::cancelled, "before the pass");
+  work.cancel = nullptr;
+  for (auto layer = layers().first; work.before && layer < layers().end(); ++layer)
+    if (auto there = work.before(layer); !there) return there;
+  work.before = {};
+  told_.assign(layers().count, 0);
+  if (work.done)
+    work.done = [this, done = std::move(work.done)](std::uint32_t layer) {
+      const std::lock_guard lock{telling_};
+      if (++told_[layer - layers().first] == ranks_.size()) done(layer);
+    };
+  return {};
+}
+
+result<void> tensor_pass::run(const stage_work& asked) {
+  auto work = asked;
+  if (exchange_->far())
+    if (auto ready = prepare(work); !ready) return ready;
+  const std::lock_guard turn{exchange_->passes};
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) hand_out(ranks_[i], i, work);
+  return run_all();
+}
+
+// A rank that fails sets the others free, and once all are out the exchange is good for the next pass.
+result<void> tensor_pass::run_all() {
   {
     const std::lock_guard lock{mutex_};
     for (std::size_t i = 1; i < ranks_.size(); ++i) ranks_[i].busy = true;
@@ -110,14 +134,13 @@ result<void> tensor_pass::run(const stage_work& work) {
   } catch (...) {
     thrown = std::current_exception();
   }
-  if (thrown || !first.outcome) exchange_->abandon("the first rank of the group has ended the pass");
+  if (thrown) exchange_->abandon("the first rank of the group has failed");
   std::unique_lock lock{mutex_};
   changed_.wait(lock, [&] { return std::ranges::none_of(ranks_, &rank::busy); });
-  bool whole = !thrown && first.outcome;
   const result<void>* other = nullptr;
   for (std::size_t i = 1; i < ranks_.size(); ++i)
-    if (!ranks_[i].outcome) other = &ranks_[i].outcome, whole = false;
-  if (!whole) exchange_->renew();
+    if (!ranks_[i].outcome) other = &ranks_[i].outcome;
+  if (thrown || !first.outcome || other != nullptr) exchange_->renew();
   if (thrown) std::rethrow_exception(thrown);
   if (first.outcome && other != nullptr) throw device_failure(other->error().detail);
   return first.outcome;

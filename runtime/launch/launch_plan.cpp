@@ -1,6 +1,7 @@
 #include "runtime/launch/launch_plan.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <utility>
 
@@ -66,23 +67,42 @@ std::string node_name(const host_entry& host, const part& p, std::uint32_t numbe
   return host.name + "-" + std::string{p.key} + (p.most > 1 ? "-" + std::to_string(number) : "");
 }
 
-/// A process with some layers of another process's group. It is no member of the cluster.
+/// A process with some layers of another process's group, or a share of them. It is no member of the cluster.
 constexpr part rank_part{"rank", "rank", 64, 1};
 
 struct planned_rank {
   std::string leader;  ///< name of the node
   std::string host;    ///< that carries the rank
   host_port at;
+  std::uint32_t number = 0;  ///< in its group, from 1
   std::uint32_t stage = 0, stages = 0;
+  std::uint32_t tensor = 1, tensor_rank = 0;
 };
 
+/// Ranks of a stage of this host's groups, as the file says.
+std::uint32_t tensor_of(const cluster_spec& spec, const host_entry& h) {
+  node_options o;
+  for (const auto& s : spec.shared) o.put(s);
+  for (const auto& s : h.settings) o.put(s);
+  const auto* value = o.find("model", "tensor");
+  std::uint32_t n = 1;
+  if (value != nullptr) std::from_chars(value->data(), value->data() + value->size(), n);
+  return std::max(n, 1u);
+}
+
 /// Ranks of all groups. Leaders reach them at ports behind the conductor's, in the order of the file.
-/// @error `ec::invalid_argument`: there are no such ports.
+/// @error `ec::invalid_argument`: there are no such ports, or stages of as many ranks.
 result<std::vector<planned_rank>> ranks_of(const cluster_spec& spec) {
-  std::vector<planned_rank> all;
+  std::vector<planned_rank> found;
   std::map<std::string, std::uint32_t> taken;  // by address: hosts may share one
   for (const auto& h : spec.hosts) {
     for (const auto& [key, hosts] : h.ranks) {
+      const auto all = static_cast<std::uint32_t>(hosts.size()) + 1;
+      const auto tensor = tensor_of(spec, h);
+      if (all % tensor != 0)
+        return fail(ec::invalid_argument, "[" + h.name + "] " + key + "_ranks names " +
+                                              std::to_string(all - 1) + " hosts, which with its own are no " +
+                                              "stages of " + std::to_string(tensor) + " ranks (tensor)");
       for (std::uint32_t i = 0; i < h.count(key); ++i) {
         for (std::uint32_t k = 0; k < hosts.size(); ++k) {
           const auto& on = *std::ranges::find(spec.hosts, hosts[k], &host_entry::name);
@@ -91,16 +111,21 @@ result<std::vector<planned_rank>> ranks_of(const cluster_spec& spec) {
             return fail(ec::invalid_argument, "launch.port " + std::to_string(spec.port) +
                                                   " leaves no ports behind it for the ranks at " +
                                                   on.address);
-          all.push_back({node_name(h, *find_part(key), i),
-                         on.name,
-                         {on.address, static_cast<std::uint16_t>(port)},
-                         k + 1,
-                         static_cast<std::uint32_t>(hosts.size()) + 1});
+          // The first rank of the last stage is the leader.
+          const auto at = k < all - tensor ? k : k + 1;
+          found.push_back({node_name(h, *find_part(key), i),
+                           on.name,
+                           {on.address, static_cast<std::uint16_t>(port)},
+                           k + 1,
+                           at / tensor + 1,
+                           all / tensor,
+                           tensor,
+                           at % tensor + 1});
         }
       }
     }
   }
-  return all;
+  return found;
 }
 
 /// One host's processes.
@@ -173,10 +198,13 @@ class host_planner {
   }
 
   void place_rank(node_options& o, const planned_rank& rank) {
-    take_settings(o, rank_part, rank.leader + "-rank-" + std::to_string(rank.stage));
+    take_settings(o, rank_part, rank.leader + "-rank-" + std::to_string(rank.number));
     o.put("cluster", "listen", to_string(rank.at));
     o.put("model", "pipeline", std::to_string(rank.stages));
     o.put("model", "stage", std::to_string(rank.stage));
+    if (rank.tensor == 1) return;
+    o.put("model", "tensor", std::to_string(rank.tensor));
+    o.put("model", "tensor_rank", std::to_string(rank.tensor_rank));
   }
 
   /// Renames the operator's files to the names of their copies on the host.

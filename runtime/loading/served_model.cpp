@@ -36,8 +36,10 @@ struct devices_t {
   stage_share share;
 
   std::uint32_t stages() const noexcept {
-    return share.of == 0 ? static_cast<std::uint32_t>(all.size()) / share.ranks : share.of;
+    return share.of == 0 ? static_cast<std::uint32_t>(all.size()) / ranks_here() : share.of;
   }
+  /// Devices of a stage.
+  std::uint32_t ranks_here() const noexcept { return share.rank == 0 ? share.ranks : 1; }
 };
 
 /// A device that logs how far its loading is.
@@ -71,8 +73,10 @@ result<void> add_weights(weights_and_words& into, const devices_t& devices, std:
                                           " layers");
   for (std::uint32_t i = 0; i < devices.all.size(); ++i) {
     auto seen = watched(*devices.all[i], bytes / count / ranks);
-    auto net = load(seen, stage_layers(layers, count, devices.share.first + i / ranks),
-                    tensor_part{i % ranks, ranks});
+    const auto here = devices.ranks_here();
+    const auto rank = devices.share.rank == 0 ? i % here : devices.share.rank - 1;
+    auto net =
+        load(seen, stage_layers(layers, count, devices.share.first + i / here), tensor_part{rank, ranks});
     if (!net) return fail(net.error());
     into.nets.push_back(std::move(*net));
   }

@@ -22,11 +22,12 @@ struct model_needs {
   bool vocabulary = false;  ///< workers and the gateway
 };
 
-/// Stages of a group, each of as many devices as it has ranks.
+/// Stages of a group.
 struct stage_share {
   std::uint32_t first = 0;  ///< of them
   std::uint32_t of = 0;     ///< all stages of the group; 0: these are all
-  std::uint32_t ranks = 1;  ///< devices that share the layers of a stage
+  std::uint32_t ranks = 1;  ///< that share the layers of a stage
+  std::uint32_t rank = 0;   ///< which of them the devices are, from 1: one of each stage; 0: all
 };
 
 struct served_model {

@@ -20,7 +20,7 @@ std::size_t bytes_of(std::span<const kv_copy> copies) {
 
 void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, std::uint32_t layer,
                  std::uint32_t first, std::uint32_t last, std::vector<kv_copy>& out) {
-  const auto there = block + layout.offset(layer, 0, false, first);
+  const auto there = block + layout.compact().offset(layer, 0, false, first);
   const auto strides = layout.page();
   if (layout.pages == page_order::page_first) {
     for (std::size_t plane = 0; plane < layout.planes(); ++plane)
@@ -33,9 +33,10 @@ void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, s
   out.push_back({there, here, (last - first) * layout.row_bytes(), layout.plane_bytes(), layout.planes()});
 }
 
-kv_mirror::kv_mirror(device& dev, std::shared_ptr<device_kv> kv)
+kv_mirror::kv_mirror(device& dev, std::shared_ptr<device_kv> kv, const kv_layout& pages, bool writes)
     : kv_(std::move(kv)),
-      layout_(kv_->layout()),
+      layout_(pages),
+      writes_(writes),
       loads_(dev.make_copy_queue()),
       stores_(dev.make_copy_queue()),
       loaded_(layout_.n_layers),
@@ -80,6 +81,7 @@ void kv_mirror::load(std::uint32_t layer) {
 void kv_mirror::load_all() { load(layout_.n_layers - 1); }
 
 void kv_mirror::add_layer(std::uint32_t layer) {
+  if (!writes_) return;
   for (const auto& p : items_) {
     // Only rows that the pass computed: the rest of the host's block may be another request's prefix.
     const auto end = p.item.start + static_cast<std::uint32_t>(p.item.tokens.size());

@@ -15,6 +15,7 @@
 namespace mooncaf {
 
 /// Adds the copies of rows [first, last) of a layer between a device's block and its page.
+/// @param layout  of the page; the device's block is its compact one.
 void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, std::uint32_t layer,
                  std::uint32_t first, std::uint32_t last, std::vector<kv_copy>& out);
 
@@ -26,8 +27,9 @@ void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, s
 /// One pass: `begin`; for each layer `load`, computing, `store`; `end`. @thread One at a time.
 class kv_mirror {
  public:
-  /// @param kv  shared with the other runners of the device.
-  kv_mirror(device& dev, std::shared_ptr<device_kv> kv);
+  /// @param kv  shared with the other runners of the device. @param pages  layout of the host's blocks, of the same heads.
+  /// @param writes  false: another rank of the group writes these heads into the host's blocks.
+  kv_mirror(device& dev, std::shared_ptr<device_kv> kv, const kv_layout& pages, bool writes = true);
   ~kv_mirror();
 
   /// Places as many leading items as fit together, the first even if it must wait for other runners' passes.
@@ -71,7 +73,8 @@ class kv_mirror {
   event_ptr hand_over_stores(const event_ptr& written);
 
   const std::shared_ptr<device_kv> kv_;
-  const kv_layout layout_;
+  const kv_layout layout_;  ///< of the host's blocks
+  const bool writes_;
   std::unique_ptr<copy_queue> loads_;
   std::unique_ptr<copy_queue> stores_;
   std::vector<placed_item> items_;

@@ -66,7 +66,7 @@ void model_runner::attend_latents(std::uint32_t layer, std::span<const attention
                  columns_of(heads_of(q, c.n_heads), l.rank, l.rope_dim));
   // Sums of the rotated part, behind each head's latents, mean nothing and are not read.
   const auto attended = scratch_->h(rows, c.q_dim());
-  queue_->paged_attention(options_.layout, layer, {c.n_heads, c.score_scale()}, q, seqs, attended);
+  queue_->paged_attention(blocks_, layer, {c.n_heads, c.score_scale()}, q, seqs, attended);
   const auto all_values = scratch_->heads(rows, std::size_t{c.n_heads} * part().of * l.value_dim);
   const auto values = own(all_values);
   for (std::size_t head = 0; head < c.n_heads; ++head) {

@@ -61,19 +61,20 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   shape.block_heads = options.layout.block_heads;
   if ((options.exchange ? options.exchange->part() : tensor_part{}) != m->share())
     return fail(ec::invalid_argument, "model runner: a share of a model needs a tensor group's other ranks");
-  if (options.exchange && (!dev.info().host_memory || options.lora_rank != 0))
+  if (options.exchange && (!dev.info().host_buffers || options.lora_rank != 0))
     return fail(ec::invalid_argument,
                 "model runner: ranks of a tensor group compute in the host's memory, without adapters");
   if (options.layout.block_tokens == 0 || options.layout != shape)
     return fail(ec::invalid_argument, "model runner: KV layout is " + to_string(options.layout) +
                                           ", the model has " + to_string(shape));
   if (!dev.info().host_memory &&
-      (!options.device_blocks || options.device_blocks->layout() != options.layout))
+      (!options.device_blocks || options.device_blocks->layout() != options.layout.compact()))
     return fail(ec::invalid_argument,
                 "model runner: a device with memory of its own needs KV blocks of this layout");
   std::unique_ptr<model_runner> r(new model_runner);
   r->model_ = std::move(m);
   r->options_ = options;
+  r->blocks_ = options.layout;
   auto& longest = r->options_.context_tokens;
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
@@ -92,7 +93,8 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
     r->lora_ = std::move(*lora);
   }
   if (!dev.info().host_memory) {
-    r->mirror_ = std::make_unique<kv_mirror>(dev, options.device_blocks);
+    r->mirror_ = std::make_unique<kv_mirror>(dev, options.device_blocks, options.layout, r->writes_blocks());
+    r->blocks_ = options.layout.compact();
     r->written_.resize(c.n_layers);
   }
 
@@ -155,11 +157,18 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
   return run({items, {}, {}, logits, done, cancel, before});
 }
 
+/// Of ranks that have the same heads one writes them to the host's blocks.
+bool model_runner::writes_blocks() const noexcept {
+  const auto heads = options_.layout.block_heads;
+  return heads == 0 || part().writes_kv(heads);
+}
+
 result<void> model_runner::run(const stage_work& work) {
-  if (auto fine = check(work); !fine) return fine;
-  if (!mirror_) return pass(work);
+  auto fine = check(work);
+  if (!options_.exchange && !fine) return fine;
+  if (!options_.exchange && !mirror_) return pass(work);
   try {
-    return mirrored(work);
+    return in_parts(work, fine);
   } catch (const device_failure&) {
     // A failed device may still write to the host's blocks, and other runners wait for the device's blocks.
     try {
@@ -167,12 +176,24 @@ result<void> model_runner::run(const stage_work& work) {
     } catch (const device_failure&) {
     }
     let_readers_go(work.items);
-    mirror_->abandon();
+    if (mirror_) mirror_->abandon();
     throw;
   }
 }
 
-result<void> model_runner::mirrored(stage_work work) {
+/// How many leading items are computed together: what fits into the device, and into those of the group's other ranks.
+/// None: they refuse.
+std::size_t model_runner::begin_part(std::span<const batch_item> items) {
+  auto fit = mirror_ && !items.empty() ? mirror_->begin(items) : items.size();
+  if (!options_.exchange) return fit;
+  const auto agreed = least_of(*options_.exchange, fit);
+  if (!mirror_ || agreed == fit) return agreed;
+  mirror_->end(false);
+  return agreed == 0 ? 0 : mirror_->begin(items.first(agreed));
+}
+
+/// @param fine  that the work was checked. A rank that refuses it tells the others, which have not begun then.
+result<void> model_runner::in_parts(stage_work work, const result<void>& fine) {
   // Items whose contexts do not fit into the device together are computed one part after the other: no bit
   // depends on what shares a pass.
   const auto take = [](auto& of, std::size_t count) {
@@ -182,12 +203,13 @@ result<void> model_runner::mirrored(stage_work work) {
   };
   while (!work.items.empty()) {
     auto part = work;
-    part.items = take(work.items, mirror_->begin(work.items));
+    part.items = take(work.items, begin_part(fine ? work.items : std::span<const batch_item>{}));
+    if (!fine) return fine;
     if (part.items.empty())
       return fail(ec::invalid_argument,
                   "a context of " +
                       std::to_string(work.items.front().start + work.items.front().tokens.size()) +
-                      " tokens does not fit into the device's KV memory");
+                      " tokens does not fit into the KV memory of the device, or another rank's");
     std::size_t rows = 0, wanted = 0;
     for (const auto& item : part.items) rows += item.tokens.size(), wanted += item.want_logits ? 1 : 0;
     part.from = take(work.from, rows * model_->config().dim);
@@ -196,7 +218,7 @@ result<void> model_runner::mirrored(stage_work work) {
     if (!work.items.empty()) part.done = {};
     auto computed = pass(part);
     let_readers_go(part.items);
-    mirror_->end(computed.has_value());
+    if (mirror_) mirror_->end(computed.has_value());
     if (!computed) return computed;
   }
   return {};
@@ -362,12 +384,11 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
     queue_->rope(k, c.n_kv_heads, c.head_dim, plan_.positions,
                  {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
   // Of ranks that have the same head one writes it, where all have one block.
-  const auto heads = options_.layout.block_heads;
-  if (heads == 0 || part().writes_kv(heads))
-    queue_->kv_write(options_.layout, layer, k, c.latent.rank != 0 ? k : scratch_->v(plan_.tokens.size()),
+  if (mirror_ || writes_blocks())
+    queue_->kv_write(blocks_, layer, k, c.latent.rank != 0 ? k : scratch_->v(plan_.tokens.size()),
                      plan_.seqs);
   // Whoever is told of the layer reads the heads of all ranks, and a rank may attend over another's.
-  gather({});
+  if (!mirror_) gather({});
   if (step_) return;
   if (mirror_) {
     written_[layer] = queue_->record();
@@ -388,7 +409,7 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
   if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
   queue_->rope(q, c.n_heads, c.head_dim, positions, {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
   const auto attended = scratch_->h(projected.rows, c.q_dim() * part().of);
-  queue_->paged_attention(options_.layout, layer,
+  queue_->paged_attention(blocks_, layer,
                           {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap, w.sinks}, q,
                           seqs, own(attended));
   project(w, attended, projected);

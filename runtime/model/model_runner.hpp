@@ -36,8 +36,8 @@ struct runner_options {
   /// where the device computes in the host's blocks.
   std::shared_ptr<device_kv> device_blocks;
   std::uint32_t lora_rank = 0;  ///< of the adapters that items may name, at most; 0: they name none
-  /// To the other ranks of a tensor group, if the model is a share; then `layout` is that of the share's heads. All ranks
-  /// run the same items.
+  /// To the other ranks of a tensor group, if the model is a share; then `layout` is that of the share's heads, of which
+  /// a device with memory of its own has the compact one. All ranks run the same items.
   std::shared_ptr<rank_exchange> exchange;
 };
 
@@ -75,8 +75,10 @@ class model_runner final : public forward_pass, public pass_stage {
  private:
   model_runner() = default;
   result<void> check(const stage_work& work) const;
+  bool writes_blocks() const noexcept;
+  std::size_t begin_part(std::span<const batch_item> items);
   /// In as many parts as the device's blocks have room for.
-  result<void> mirrored(stage_work work);
+  result<void> in_parts(stage_work work, const result<void>& fine);
   result<void> pass(const stage_work& work);
   result<void> run_layers(const stage_work& work);
   void run_step();
@@ -109,6 +111,7 @@ class model_runner final : public forward_pass, public pass_stage {
 
   std::shared_ptr<const model> model_;
   runner_options options_;
+  kv_layout blocks_;              ///< of the blocks that the device computes in
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
   work_collector* collector_ = nullptr;    ///< the queue, where it can be one

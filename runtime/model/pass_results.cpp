@@ -7,13 +7,6 @@
 
 namespace mooncaf {
 
-namespace {
-
-/// Rows whose logits are shown one after the other are computed so many at a time.
-constexpr std::size_t show_tile = 16;
-
-}  // namespace
-
 void model_runner::write_logits(std::span<const batch_item> items, std::span<float> logits) {
   const auto& c = model_->config();
   const std::size_t n = plan_.last_rows.size();
@@ -87,7 +80,7 @@ void model_runner::checksum_blocks(std::span<const batch_item> items) {
 /// Calls `item.each_hidden` and `item.each_row` for its rows, which begin at row `begin` of the pass.
 void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
   const auto& c = model_->config();
-  const auto tile = std::min<std::size_t>(show_tile, options_.max_logit_rows);
+  const auto tile = std::min<std::size_t>(rows_shown_at_once, options_.max_batch_tokens);
   if (item.each_row) scratch_->shown_logits.resize(tile * c.vocab_size);
   const auto x = scratch_->x(plan_.tokens.size());
   for (std::size_t row = 0; row < item.tokens.size(); row += tile) {

@@ -44,7 +44,8 @@ result<std::unique_ptr<pass_scratch>> pass_scratch::make(device& dev, const mode
     s->experts.reserve(tile, c.n_experts, c.experts_per_token);
   }
   s->last_ = take(most.logit_rows * c.dim);
-  s->logits_ = take(most.logits ? most.logit_rows * c.vocab_size : 0);
+  const auto rows = std::max(most.logit_rows, std::min(most.tokens, rows_shown_at_once));
+  s->logits_ = take(most.logits ? rows * c.vocab_size : 0);
   auto memory = dev.allocate(total * sizeof(float));
   if (!memory) return fail(std::move(memory.error()));
   s->memory_ = std::move(*memory);

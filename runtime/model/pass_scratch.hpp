@@ -18,6 +18,9 @@ namespace mooncaf {
 /// nothing else changes.
 constexpr std::size_t ffn_tile_tokens = 512;
 
+/// Rows whose logits are shown one after the other are computed so many at a time, at all ranks of a group alike.
+constexpr std::size_t rows_shown_at_once = 16;
+
 /// Owns one piece of device memory, sized once and divided into the tensors below. Each function gives the
 /// first `rows` rows of its tensor; the columns of some differ from use to use. One thread at a time.
 class pass_scratch {

@@ -156,8 +156,8 @@ far_pages::~far_pages() {
   if (base_ != nullptr) ::munmap(base_, bytes_);
 }
 
-result<region_id> far_pages::join(std::span<std::byte> own) {
-  auto region = plane_->register_region(own);
+result<region_id> far_pages::join(std::span<std::byte> own, int fd) {
+  auto region = plane_->register_region(own, fd);
   if (!region) return fail(std::move(region.error()));
   const std::lock_guard lock{mutex_};
   own_[own.data()] = {own.size(), region->id};

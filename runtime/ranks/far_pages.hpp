@@ -31,8 +31,9 @@ class far_pages {
   std::byte* base() const noexcept { return base_; }
   node_id owner() const noexcept { return owner_; }
 
-  /// Memory of this process that copies begin and end in. @returns its region, to be given back by `leave`.
-  result<region_id> join(std::span<std::byte> own);
+  /// Memory of this process that copies begin and end in. @param fd  through which others on this host may map it; -1: they
+  /// may not. @returns its region, to be given back by `leave`.
+  result<region_id> join(std::span<std::byte> own, int fd = -1);
   void leave(std::span<std::byte> own);
 
   /// Starts copies; `done` is called once, on any thread, with the first error.

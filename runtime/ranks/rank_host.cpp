@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/model/model_config.hpp"
+
 namespace mooncaf {
 
 result<void> rank_host::check(const rank_greeting& leader) const {
@@ -10,10 +12,35 @@ result<void> rank_host::check(const rank_greeting& leader) const {
     return fail(ec::incompatible, "the leader " + leader.name + " has " + theirs + ", this rank " + ours);
   };
   if (leader.fingerprint != self_.fingerprint) return differ(leader.model, self_.about);
-  if (leader.stage != self_.stage || leader.stages != self_.stages)
-    return differ("it as stage " + std::to_string(leader.stage) + " of " + std::to_string(leader.stages),
-                  "is stage " + std::to_string(self_.stage) + " of " + std::to_string(self_.stages));
-  return {};
+  const auto share = self_.net->share();
+  const auto place = [](std::uint32_t stage, std::uint32_t stages, std::uint32_t rank, std::uint32_t ranks) {
+    auto text = "stage " + std::to_string(stage) + " of " + std::to_string(stages);
+    if (ranks > 1) text += ", rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+    return text;
+  };
+  const auto theirs = place(leader.stage, leader.stages, leader.rank, leader.ranks);
+  const auto ours = place(self_.stage, self_.stages, share.rank + 1, share.of);
+  return theirs == ours ? result<void>{} : differ("it as " + theirs, "is " + ours);
+}
+
+rank_terms rank_host::terms_of(const rank_greeting& leader, const announcement& theirs) const {
+  const auto find = [&](region_id id) {
+    const auto found = std::ranges::find(theirs.regions, id, &region_desc::id);
+    return found == theirs.regions.end() ? region_desc{} : *found;
+  };
+  rank_terms terms;
+  terms.leader = theirs.address.node;
+  terms.pages = find(leader.pages);
+  terms.replies = find(leader.replies);
+  terms.max_batch_tokens = leader.max_batch_tokens;
+  terms.max_logit_rows = leader.max_logit_rows;
+  terms.context_tokens = leader.context_tokens;
+  terms.layout = self_.layout;
+  terms.layout.n_layers = self_.net->part().count;
+  if (const auto share = self_.net->share(); !share.whole())
+    terms.layout = layout_of_share(terms.layout, share);
+  terms.widest_row = leader.widest_row;
+  return terms;
 }
 
 // The session with another leader ends first: two would compute with one memory.
@@ -21,13 +48,7 @@ result<rank_welcome> rank_host::greeted(const rank_greeting& leader) {
   if (auto fits = check(leader); !fits) return fail(std::move(fits.error()));
   auto theirs = decode_announcement(leader.data_plane);
   if (!theirs) return fail(std::move(theirs.error()));
-  const auto find = [&](region_id id) {
-    const auto found = std::ranges::find(theirs->regions, id, &region_desc::id);
-    return found == theirs->regions.end() ? region_desc{} : *found;
-  };
-  rank_terms terms{theirs->address.node,    find(leader.pages),    find(leader.replies),
-                   leader.max_batch_tokens, leader.context_tokens, self_.layout};
-  terms.layout.n_layers = self_.net->part().count;
+  const auto terms = terms_of(leader, *theirs);
   if (terms.pages.length == 0 || terms.replies.length == 0)
     return fail(ec::invalid_argument, "the leader names memory that it does not offer");
   session_.reset();
@@ -37,8 +58,35 @@ result<rank_welcome> rank_host::greeted(const rank_greeting& leader) {
                                  self_.kv_bytes, log_);
   if (!made) return fail(std::move(made.error()));
   session_ = std::move(*made);
-  return rank_welcome{self_.name, encode(self_.plane->local_announcement()), session_->inbox(),
-                      self_.hardware->info().name, self_.metrics};
+  const auto* exchange = session_->exchange();
+  return rank_welcome{self_.name,
+                      encode(self_.plane->local_announcement()),
+                      session_->inbox(),
+                      exchange != nullptr ? exchange->slots() : region_id{},
+                      self_.hardware->info().name,
+                      self_.metrics};
+}
+
+result<void> rank_host::joined(const rank_group& group) {
+  if (!session_ || session_->exchange() == nullptr)
+    return fail(ec::invalid_argument, "a rank of a tensor group is greeted first, and joined then");
+  return join(*self_.plane, *session_->exchange(), group);
+}
+
+result<void> join(data_plane& plane, far_exchange& exchange, const rank_group& group) {
+  std::vector<exchange_peer> others;
+  for (const auto& one : group.ranks) {
+    if (one.rank == exchange.part().rank) continue;
+    const auto theirs = decode_announcement(one.data_plane);
+    if (!theirs) return fail(theirs.error());
+    const auto slots = std::ranges::find(theirs->regions, one.slots, &region_desc::id);
+    if (slots == theirs->regions.end())
+      return fail(ec::invalid_argument,
+                  "rank " + std::to_string(one.rank + 1) + " names memory that it does not offer");
+    if (auto known = plane.add_peer(theirs->address, theirs->regions); !known) return known;
+    others.push_back({one.rank, theirs->address.node, *slots});
+  }
+  return exchange.meet(group.number, std::move(others));
 }
 
 }  // namespace mooncaf

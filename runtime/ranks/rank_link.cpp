@@ -14,8 +14,6 @@ namespace mooncaf {
 
 namespace {
 
-/// A rank that computes is asked this often whether it is still there.
-constexpr auto look_again = std::chrono::milliseconds(250);
 /// Of items, their blocks and keys, beside tokens and rows: a context of 4 million tokens in blocks of 64.
 constexpr std::size_t order_bytes = 2 << 20;
 
@@ -26,20 +24,30 @@ std::uint64_t rank_link::call_bytes(std::size_t tokens, std::size_t dim) noexcep
 }
 
 rank_link::rank_link(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids,
-                     rank_notices& notices, std::span<std::byte> pages, rank_place place)
-    : plane_(plane), ids_(std::move(ids)), notices_(notices), pages_(pages), place_(std::move(place)) {}
+                     rank_notices& notices, std::span<std::byte> pages, rank_place place, arena out,
+                     arena replies)
+    : plane_(plane),
+      ids_(std::move(ids)),
+      notices_(notices),
+      pages_(pages),
+      place_(std::move(place)),
+      out_(std::move(out)),
+      replies_(std::move(replies)) {}
 
 result<std::unique_ptr<rank_link>> rank_link::make(data_plane& plane,
                                                    std::shared_ptr<std::atomic<std::uint64_t>> ids,
                                                    rank_notices& notices, std::span<std::byte> pages,
                                                    rank_place place) {
-  std::unique_ptr<rank_link> made{new rank_link(plane, std::move(ids), notices, pages, std::move(place))};
-  made->out_.resize(made->place_.inbox.length);
-  made->replies_.resize(made->place_.inbox.length);
-  auto out = plane.register_region(made->out_);
+  auto calls = arena::create("mooncaf-calls", place.inbox.length);
+  if (!calls) return fail(std::move(calls.error()));
+  auto answers = arena::create("mooncaf-answers", place.inbox.length);
+  if (!answers) return fail(std::move(answers.error()));
+  std::unique_ptr<rank_link> made{new rank_link(plane, std::move(ids), notices, pages, std::move(place),
+                                                std::move(*calls), std::move(*answers))};
+  auto out = plane.register_region(made->out_.bytes(), made->out_.fd());
   if (!out) return fail(std::move(out.error()));
   made->out_region_ = out->id;
-  auto replies = plane.register_region(made->replies_);
+  auto replies = plane.register_region(made->replies_.bytes(), made->replies_.fd());
   if (!replies) return fail(std::move(replies.error()));
   made->replies_region_ = replies->id;
   return made;
@@ -81,11 +89,12 @@ result<void> rank_link::send(const stage_work& work) {
   std::vector<std::byte> head;
   encode(order_of(work.items, pages_.data(), embeds, static_cast<bool>(work.done)), head);
   const auto rows = std::as_bytes(work.from);
-  if (head.size() + rows.size() > out_.size())
+  const auto most = std::min<std::uint64_t>(out_.size_bytes(), place_.inbox.length);
+  if (head.size() + rows.size() > most)
     return fail(ec::invalid_argument, "a pass of " + std::to_string(head.size() + rows.size()) +
-                                          " bytes is more than a rank takes: " + std::to_string(out_.size()));
-  std::memcpy(out_.data(), head.data(), head.size());
-  if (!rows.empty()) std::memcpy(out_.data() + head.size(), rows.data(), rows.size());
+                                          " bytes is more than a rank takes: " + std::to_string(most));
+  std::memcpy(out_.base(), head.data(), head.size());
+  if (!rows.empty()) std::memcpy(out_.base() + head.size(), rows.data(), rows.size());
   const auto bytes = head.size() + rows.size();
   return write({{{out_region_, 0, bytes}, {place_.inbox.id, 0, bytes}, {}}},
                {rank_notice::call, ++call_, static_cast<std::uint32_t>(bytes)});
@@ -94,7 +103,7 @@ result<void> rank_link::send(const stage_work& work) {
 /// Layers as they are told, and then the outcome: a status, and a text or the rows.
 result<void> rank_link::answer(const stage_work& work) {
   for (;;) {
-    const auto n = notices_.next(place_.node, look_again);
+    const auto n = notices_.next(place_.node, rank_notices::stream::calls, peer_look);
     if (!n) {
       if (auto there = write({}, {rank_notice::quiet, call_, 0}); !there) return there;
       continue;
@@ -104,13 +113,14 @@ result<void> rank_link::answer(const stage_work& work) {
       if (work.done && place_.layers.has(n->value)) work.done(n->value);
       continue;
     }
-    byte_reader from{std::span{replies_}.first(std::min<std::size_t>(n->value, replies_.size()))};
+    byte_reader from{replies_.bytes().first(std::min<std::size_t>(n->value, replies_.size_bytes()))};
     // A rank that answers has ended its pass: nothing of it is under way.
     if (const auto status = from.get<std::uint32_t>(); status != 0 || !from.ok()) {
       if (status == static_cast<std::uint32_t>(ec::invalid_argument))
         return fail(ec::invalid_argument, from.get_text());
       throw device_failure("rank " + place_.name + ": " + from.get_text());
     }
+    if (place_.part.rank != 0) return {};  // the first one's rows are those of all
     const auto rows = from.take(work.to.size_bytes());
     if (!from.ok()) return fail(ec::peer_lost, "its answer lacks rows");
     if (!rows.empty()) std::memcpy(work.to.data(), rows.data(), rows.size());

@@ -1,5 +1,5 @@
 #pragma once
-// The leader's side of a rank: a stage that another process computes.
+// The leader's side of a rank: a stage, or a share of one, that another process computes.
 
 #include <atomic>
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "runtime/base/units.hpp"
 #include "runtime/model/pass_stage.hpp"
 #include "runtime/ranks/rank_notices.hpp"
+#include "storage/arena.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
@@ -23,7 +24,8 @@ struct rank_place {
   node_id node;
   region_desc inbox;  ///< calls are written there; until it is found, its length alone
   layer_range layers;
-  kv_layout layout;  ///< of its layers
+  tensor_part part;  ///< its share of them
+  kv_layout layout;  ///< of both
   std::size_t dim = 0;
 };
 
@@ -62,7 +64,7 @@ class rank_link {
 
  private:
   rank_link(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids, rank_notices& notices,
-            std::span<std::byte> pages, rank_place place);
+            std::span<std::byte> pages, rank_place place, arena out, arena replies);
   result<void> send(const stage_work& work);
   result<void> answer(const stage_work& work);
   result<void> write(std::vector<slice_pair> slices, const rank_notices::notice& what);
@@ -75,7 +77,7 @@ class rank_link {
   std::mutex mutex_;
   bool closed_ = false;
   std::uint32_t call_ = 0;
-  std::vector<std::byte> out_, replies_;
+  arena out_, replies_;  ///< that a rank on this host maps
   region_id out_region_, replies_region_;
 };
 
@@ -85,6 +87,7 @@ class remote_stage final : public pass_stage {
   explicit remote_stage(std::shared_ptr<rank_link> link) : link_(std::move(link)) {}
   result<void> run(const stage_work& work) override { return link_->run(work); }
   layer_range layers() const noexcept override { return link_->place().layers; }
+  tensor_part part() const noexcept override { return link_->place().part; }
   const kv_layout& layout() const noexcept override { return link_->place().layout; }
   bool chooses() const noexcept override { return false; }
 

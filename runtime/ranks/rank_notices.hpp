@@ -1,12 +1,14 @@
 #pragma once
 // Notices that leader and ranks of a group send each other by transfers, beside KV.
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
@@ -18,19 +20,29 @@ namespace mooncaf {
 ///        ◄── layer: its KV is in the leader's pages ──
 ///        ◄── reply: the outcome and rows in the leader's memory ──
 ///        ── quiet: nothing, which arrives as long as the rank is there; likewise the rank's KV ──►
-enum class rank_notice : std::uint32_t { call = 1, layer = 2, reply = 3, quiet = 4 };
+///
+/// ranks of a tensor group, each to each:
+///        ── columns: its share of a tensor's columns in the other's memory ──►
+///        ── broken: the pass ends here, there will be no more columns ──►
+enum class rank_notice : std::uint32_t { call = 1, layer = 2, reply = 3, columns = 4, broken = 5, quiet = 6 };
 
 /// Transfers with this request are notices; KV has the number of an attempt's owner, which is never 0.
 inline constexpr request_id notice_request{0};
+
+/// A node whose notices do not come is asked this often whether it is still there.
+inline constexpr auto peer_look = std::chrono::milliseconds(250);
 
 /// Notices that have landed, until they are asked for. @thread  Safe.
 class rank_notices {
  public:
   struct notice {
     rank_notice kind{};
-    std::uint32_t call = 0;   ///< number of the call that it belongs to
-    std::uint32_t value = 0;  ///< layer: which; call and reply: bytes
+    std::uint32_t call =
+        0;  ///< number of the call that it belongs to; columns: how often the group has gathered
+    std::uint32_t value = 0;  ///< layer: which; call and reply: bytes; columns, broken: number of the group
   };
+  /// Notices of a node come in two streams, each with a reader of its own: of the leader's calls, and of an exchange.
+  enum class stream : std::uint8_t { calls, exchange };
 
   static transfer_tag tag_of(const notice& n) noexcept {
     return {notice_request, n.call, n.value, static_cast<std::uint32_t>(n.kind)};
@@ -44,7 +56,8 @@ class rank_notices {
     if (!l.verified || l.tag.kind >= static_cast<std::uint32_t>(rank_notice::quiet)) return true;
     {
       const std::lock_guard lock{mutex_};
-      auto& of = waiting_[l.from];
+      const bool exchanged = n.kind == rank_notice::columns || n.kind == rank_notice::broken;
+      auto& of = waiting_[{l.from, exchanged ? stream::exchange : stream::calls}];
       // A peer may send without end, and its notices may never be asked for.
       if (of.size() < 4096) of.push_back(n);
     }
@@ -52,23 +65,24 @@ class rank_notices {
     return true;
   }
   /// The next one of this node; nothing if none comes in time.
-  std::optional<notice> next(node_id from, duration limit) {
+  std::optional<notice> next(node_id from, stream which, duration limit) {
     std::unique_lock lock{mutex_};
-    const auto some = [&] { return !waiting_[from].empty(); };
-    if (!changed_.wait_for(lock, limit, some)) return std::nullopt;
-    const auto n = waiting_[from].front();
-    waiting_[from].pop_front();
+    auto& of = waiting_[{from, which}];
+    if (!changed_.wait_for(lock, limit, [&] { return !of.empty(); })) return std::nullopt;
+    const auto n = of.front();
+    of.pop_front();
     return n;
   }
-  void forget(node_id node) {
+  /// Drops a stream's notices.
+  void forget(node_id node, stream which) {
     const std::lock_guard lock{mutex_};
-    waiting_.erase(node);
+    waiting_[{node, which}].clear();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<node_id, std::deque<notice>> waiting_;
+  std::map<std::pair<node_id, stream>, std::deque<notice>> waiting_;
 };
 
 }  // namespace mooncaf

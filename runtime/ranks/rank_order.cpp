@@ -1,5 +1,6 @@
 #include "runtime/ranks/rank_order.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "transport/net/bytes.hpp"
@@ -7,7 +8,8 @@
 namespace mooncaf {
 
 bool operator==(const rank_order::item& a, const rank_order::item& b) noexcept {
-  return a.start == b.start && a.tokens == b.tokens && a.reused == b.reused && a.sequence == b.sequence &&
+  return a.logits == b.logits && a.each_row == b.each_row && a.each_hidden == b.each_hidden &&
+         a.start == b.start && a.tokens == b.tokens && a.reused == b.reused && a.sequence == b.sequence &&
          a.blocks == b.blocks && a.keys == b.keys;
 }
 
@@ -15,6 +17,10 @@ std::size_t rank_order::tokens() const noexcept {
   std::size_t sum = 0;
   for (const auto& i : items) sum += i.tokens;
   return sum;
+}
+
+std::size_t rank_order::logit_rows() const noexcept {
+  return static_cast<std::size_t>(std::ranges::count(items, true, &item::logits));
 }
 
 rank_order order_of(std::span<const batch_item> items, const std::byte* pages, bool embeds,
@@ -26,6 +32,9 @@ rank_order order_of(std::span<const batch_item> items, const std::byte* pages, b
     item.start = from.start;
     item.tokens = static_cast<std::uint32_t>(from.tokens.size());
     item.reused = from.reused;
+    item.logits = from.needs_logits();
+    item.each_row = static_cast<bool>(from.each_row);
+    item.each_hidden = static_cast<bool>(from.each_hidden);
     item.sequence = from.sequence;
     for (const auto* block : from.blocks) item.blocks.push_back(static_cast<std::uint64_t>(block - pages));
     item.keys.assign(from.keys.begin(), from.keys.end());
@@ -42,6 +51,7 @@ void encode(const rank_order& order, std::vector<std::byte>& out) {
     to.put(i.start);
     to.put(i.tokens);
     to.put(i.reused);
+    to.put(static_cast<std::uint8_t>(i.logits | i.each_row << 1 | i.each_hidden << 2));
     to.put(i.sequence);
     to.put(static_cast<std::uint32_t>(i.blocks.size()));
     for (const auto b : i.blocks) to.put(b);
@@ -66,6 +76,10 @@ rank_order::item item_of(byte_reader& from) {
   out.start = from.get<std::uint32_t>();
   out.tokens = from.get<std::uint32_t>();
   out.reused = from.get<std::uint32_t>();
+  const auto wants = from.get<std::uint8_t>();
+  out.logits = wants & 1;
+  out.each_row = wants & 2;
+  out.each_hidden = wants & 4;
   out.sequence = from.get<std::uint64_t>();
   out.blocks.resize(count_of(from, sizeof(std::uint64_t)));
   for (auto& b : out.blocks) b = from.get<std::uint64_t>();
@@ -84,7 +98,7 @@ result<rank_order> decode_rank_order(std::span<const std::byte>& bytes, const ra
   byte_reader from{bytes};
   rank_order out;
   out.tells_layers = from.get<std::uint8_t>() != 0;
-  constexpr std::size_t least_item = 4 * 3 + 8 + 4 + 4;
+  constexpr std::size_t least_item = 4 * 3 + 1 + 8 + 4 + 4;
   out.items.resize(count_of(from, least_item));
   for (auto& i : out.items) i = item_of(from);
   out.ids.resize(count_of(from, sizeof(std::int32_t)));

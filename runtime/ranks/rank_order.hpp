@@ -16,6 +16,7 @@ namespace mooncaf {
 struct rank_order {
   struct item {
     std::uint32_t start = 0, tokens = 0, reused = 0;
+    bool logits = false, each_row = false, each_hidden = false;  ///< at the last stage alone
     std::uint64_t sequence = 0;
     std::vector<std::uint64_t> blocks;  ///< offsets in the leader's pages, of the first layer of its stage
     std::vector<block_key> keys;
@@ -23,6 +24,8 @@ struct rank_order {
   bool tells_layers = false;  ///< the leader wants to hear of each layer whose KV is in its pages
   std::vector<item> items;
   std::vector<std::int32_t> ids;  ///< of all items' tokens; at the first stage alone
+
+  std::size_t logit_rows() const noexcept;
 
   std::size_t tokens() const noexcept;
   friend bool operator==(const rank_order&, const rank_order&) = default;

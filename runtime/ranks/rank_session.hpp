@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -14,8 +15,10 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/model/model_runner.hpp"
+#include "runtime/ranks/far_exchange.hpp"
 #include "runtime/ranks/far_pages.hpp"
 #include "runtime/ranks/rank_notices.hpp"
+#include "runtime/ranks/rank_order.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
@@ -26,8 +29,10 @@ struct rank_terms {
   region_desc pages;    ///< its KV
   region_desc replies;  ///< where it waits for answers
   std::uint32_t max_batch_tokens = 1;
+  std::uint32_t max_logit_rows = 1;
   std::uint32_t context_tokens = 1;  ///< the longest context
-  kv_layout layout;                  ///< of the rank's layers
+  kv_layout layout;                  ///< of the rank's layers and heads
+  std::size_t widest_row = 0;        ///< of the whole model, see `far_exchange`
 };
 
 /// With one leader, from the greeting to its end: calls that come afterwards are not answered. The device's KV is this
@@ -48,6 +53,8 @@ class rank_session {
 
   /// Where calls are to be written.
   region_id inbox() const noexcept { return inbox_region_; }
+  /// To the other ranks of a tensor group; null: it is none.
+  far_exchange* exchange() const noexcept { return exchange_.get(); }
 
  private:
   rank_session(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids, rank_notices& notices,
@@ -55,6 +62,9 @@ class rank_session {
   void serve(const std::stop_token& over);
   void take(const rank_notices::notice& call);
   result<void> compute(const rank_notices::notice& call);
+  /// The order of a call; its rows go to `from_`.
+  result<rank_order> read(const rank_notices::notice& call);
+  std::vector<batch_item> items_of(const rank_order& order, std::span<const std::int32_t> ids);
   void reply(std::uint32_t call, const result<void>& outcome);
   void tell(const rank_notices::notice& what, std::vector<slice_pair> slices);
 
@@ -65,9 +75,11 @@ class rank_session {
   const std::function<void(const std::string&)> log_;
   std::shared_ptr<far_pages> pages_;
   std::unique_ptr<device> far_;
+  std::shared_ptr<far_exchange> exchange_;
   std::unique_ptr<model_runner> runner_;
-  std::vector<std::byte> inbox_, out_;
-  std::vector<float> from_, rows_;
+  std::optional<arena> inbox_, out_;  ///< that a leader on this host maps
+  std::vector<float> from_, rows_, logits_;
+  std::vector<std::byte*> blocks_;
   region_id inbox_region_, out_region_;
   std::jthread thread_;  // last: it uses the others
 };

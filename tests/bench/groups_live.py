@@ -91,14 +91,25 @@ def modelled(a):
             print(f"| {name} | {' | '.join(columns)} | {mean:.2f} s | {expected:.2f} s | {mean / expected:.2f} |", flush=True)
 
 
+def members(cluster, threads, model, kind, size):
+    """What the server of a group is told, whose other ranks are there if they are processes of their own."""
+    if "processes" not in kind:
+        return "--threads", str(threads), f"--{kind}", str(size)
+    ports, each = [free_port() for _ in range(size - 1)], ("--threads", str(max(1, threads // size)))
+    for i, port in enumerate(ports):
+        cluster.start(f"rank{i + 2}", "--role", "rank", "--tensor", str(size), "--tensor-rank", str(i + 2), "--listen", f"127.0.0.1:{port}",
+                      "--data-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", *each, *model)
+    return "--ranks", ",".join(f"127.0.0.1:{p}" for p in ports), "--tensor", str(size), *each
+
+
 def real(a):
     """By turns, the best of three each: TTFT of a prompt that nobody has, and the time of a token behind it."""
     print("| group | TTFT of some 4,000 tokens | token behind it | KV and weights resident |\n|---|---|---|---|")
     best, model = {}, ("--model", a.model) if a.model else ()
     for turn in range(3):
-        for group in [("pipeline", n) for n in a.sizes] + [("tensor", n) for n in a.tensor]:
+        for group in [("pipeline", n) for n in a.sizes] + [("tensor", n) for n in a.tensor] + [("tensor in processes:", n) for n in a.apart]:
             with Cluster() as cluster:
-                client = one_server(cluster, "--prefill-instances", "1", "--threads", str(a.threads), f"--{group[0]}", str(group[1]),
+                client = one_server(cluster, "--prefill-instances", "1", *members(cluster, a.threads, model, *group),
                                     "--context-length", "8192", "--chunk-tokens", "256", "--max-batch-tokens", "256", *model)
                 text = f"{turn} " + " ".join(f"Ship {i} came in with {i * 37 % 101} barrels." for i in range(340))
                 began, times = time.monotonic(), []
@@ -121,6 +132,7 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
     p.add_argument("--tensor", type=int, nargs="*", default=[], help="sizes of tensor groups")
+    p.add_argument("--apart", type=int, nargs="*", default=[], help="sizes of tensor groups whose ranks are processes")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--model", help="such as dummy:layers=16,dim=1024,heads=16,kv_heads=4,ffn=2816,vocab=32000,type=q4_0,ctx=8192")
     p.add_argument("--simulate-only", action="store_true")

@@ -127,7 +127,7 @@ class tiers_of_node {
         device_(unwrap(make_linked_device({{}, {0, {}}, 2}))),
         kv_(unwrap(device_kv::make(*device_, layout, layout.blocks_for(device_tokens) * layout.block_bytes(),
                                    longest))),
-        mirror_(*device_, kv_),
+        mirror_(*device_, kv_, kv_->layout()),
         ssd_(open_ssd(layout, folder)),
         store_(unwrap(block_allocator::create(memory_.bytes(), layout.pieces())), store_options(layout)),
         here_(1, memory_),

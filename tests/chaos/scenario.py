@@ -87,8 +87,8 @@ def form_groups(dice, scenario, span, rolling):
             if node["roles"] == "prefill":
                 node["group"] = ("pipeline", 2)
             continue
-        node["group"] = dice.choice((("pipeline", 2), ("tensor", 2), ("tensor", 4), ("ranks", 2), ("ranks", 2)))
-        if node["group"][0] != "ranks" or "joins" in node:
+        node["group"] = dice.choice((("pipeline", 2), ("tensor", 2), ("tensor", 4), ("ranks", 2), ("shares", 2)))
+        if node["group"][0] not in ("ranks", "shares") or "joins" in node:
             continue
         rank = {"name": f"{node['name']}-rank", "roles": "rank", "leader": node["name"]}
         nodes.insert(1, rank)  # it ends behind its leader, when all do

@@ -125,10 +125,12 @@ class World:
         if kind in ("pipeline", "tensor"):
             args += [f"--{kind}", str(size)]
         if self.is_rank(name):
-            args += ["--pipeline", "2", "--stage", "1"]
+            shares = self.nodes[node["leader"]]["group"][0] == "shares"
+            args += ["--tensor", "2", "--tensor-rank", "2"] if shares else ["--pipeline", "2", "--stage", "1"]
         ranks = [n for n, other in self.nodes.items() if other.get("leader") == name]
         if ranks:
-            args += ["--ranks", ",".join(f"{self.address[r]}:{self.port[r]}" for r in ranks)]
+            args += ["--ranks", ",".join(f"{self.address[r]}:{self.port[r]}" for r in ranks),
+                     *(["--tensor", "2"] if kind == "shares" else [])]
         if "gateway" in node["roles"]:
             args += ["--http", f"{address}:{HTTP_PORT}"]
         if "dram_mib" in node:

@@ -59,7 +59,7 @@ MAY_INCLUDE = {
     "runtime/sched": [BASE],
     "runtime/sched/journal": [BASE, "runtime/sched"],
     "runtime/request": [BASE, "runtime/sched", "runtime/sched/journal", "runtime/model/kv_residency.hpp", "runtime/model/sampling_params.hpp", "storage/tiered_store.hpp"],
-    "runtime/ranks": [BASE, "runtime/model", "gpu", "transport", "transport/net/bytes.hpp"],
+    "runtime/ranks": [BASE, "runtime/model", "gpu", "storage/arena.hpp", "transport", "transport/net/bytes.hpp"],
     "runtime/compute": [BASE, "runtime/log", "runtime/request", "runtime/model", "runtime/sched", "gpu", "gpu/cuda/dma_buf.hpp", "storage", "transport"],
     "runtime/sim": [BASE, "runtime/pages", "runtime/sched", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp",
                     "config", "runtime/launch", "storage/copy_survey.hpp", "storage/eviction.hpp", "storage/prefix_tree.hpp",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Pipeline groups of several processes: ranks with a part of the layers each, and a leader that is an instance of the cluster.
-Answers are those of one device, whoever dies and wherever the prefix comes from."""
+"""Groups of several processes: ranks with a part of the layers or a share of them each, and a leader that is an instance of the
+cluster. Answers are those of one device, whoever dies and wherever the prefix comes from."""
 import os
 import subprocess
 import sys
@@ -21,13 +21,15 @@ def answer(client, prompt, tokens=16):
             body["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-def start_ranks(cluster, stages, *options, name="rank"):
-    """All but the last stage. @returns what their leader is told."""
-    ports = [free_port() for _ in range(stages - 1)]
-    for i, port in enumerate(ports):
-        cluster.start(f"{name}{i + 1}", "--role", "rank", "--pipeline", str(stages), "--stage", str(i + 1), "--listen",
+def start_ranks(cluster, stages, *options, name="rank", tensor=1):
+    """All but the last stage, or the first rank of it. @returns what their leader is told."""
+    places = [(stage, rank) for stage in range(stages) for rank in range(tensor) if (stage, rank) != (stages - 1, 0)]
+    ports = [free_port() for _ in places]
+    for i, (port, (stage, rank)) in enumerate(zip(ports, places)):
+        share = ("--tensor", str(tensor), "--tensor-rank", str(rank + 1)) if tensor > 1 else ()
+        cluster.start(f"{name}{i + 1}", "--role", "rank", "--pipeline", str(stages), "--stage", str(stage + 1), *share, "--listen",
                       f"127.0.0.1:{port}", *OWN, *options)
-    return ("--ranks", ",".join(f"127.0.0.1:{p}" for p in ports))
+    return ("--ranks", ",".join(f"127.0.0.1:{p}" for p in ports), *(("--tensor", str(tensor)) if tensor > 1 else ()))
 
 
 def front(cluster, *options):
@@ -51,13 +53,14 @@ def expected(prompt, *options):
 
 
 def groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote():
-    """Prefill is a group of three processes, decode one of two; then the same prefix from the cache of both."""
-    for options in (REAL, (*REAL, "--no-shm"), (*REAL, "--kv-dtype", "int8")):
+    """Prefill and decode are groups of several processes, stages and ranks; then the same prefix from the cache of both."""
+    for prefill, decode, options in (((3, 1), (2, 1), REAL), ((1, 3), (1, 3), (*REAL, "--no-shm")), ((2, 3), (1, 3), (*REAL, "--kv-dtype", "int8"))):
         with Cluster() as cluster:
             port, join = front(cluster, *options)
             cluster.start("prefill", "--role", "prefill,cache", "--prefill-instances", "1", "--chunk-tokens", "128", *join,
-                          *start_ranks(cluster, 3, *options, name="prefill-rank"))
-            cluster.start("decode", "--role", "decode,cache", *join, *start_ranks(cluster, 2, *options, name="decode-rank"))
+                          *start_ranks(cluster, prefill[0], *options, name="prefill-rank", tensor=prefill[1]))
+            cluster.start("decode", "--role", "decode,cache", *join,
+                          *start_ranks(cluster, decode[0], *options, name="decode-rank", tensor=decode[1]))
             client = cluster.wait_healthy("127.0.0.1", port)
             for prompt in (STORY, "The capital of France is", STORY + " And then"):
                 got, cached = answer(client, prompt)
@@ -68,10 +71,15 @@ def groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote
 
 def requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again():
     """The leader of a group with nothing else to do ends with its rank, as one does whose device fails; started again, it finds
-    the other rank with its weights loaded."""
+    the other ranks with their weights loaded: of three stages, and of four ranks."""
+    a_rank_dies(stages=3, tensor=1, victim="rank2", stays="rank1")
+    a_rank_dies(stages=1, tensor=4, victim="rank2", stays="rank3")
+
+
+def a_rank_dies(stages, tensor, victim, stays):
     with Cluster() as cluster:
         port, join = front(cluster, *SMALL)
-        ranks = start_ranks(cluster, 3, *SMALL)
+        ranks = start_ranks(cluster, stages, *SMALL, tensor=tensor)
         leader = cluster.start("leader", "--role", "prefill", "--prefill-instances", "1", "--chunk-tokens", "64", *join, *ranks)
         cluster.start("decode", "--role", "decode,cache", *join)
         client = cluster.wait_healthy("127.0.0.1", port)
@@ -90,18 +98,18 @@ def requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again():
             threads[-1].start()
         wait_until("the group computes", lambda: any(
             i["running"] for i in client.cluster()["instances"] if i["role"] == "prefill" and i["node"] == leader.node()))
-        cluster.processes["rank2"].kill9()
+        cluster.processes[victim].kill9()
         for t in threads:
             t.join()
         assert len(got) == 12, sorted(got)
         assert all(got[p] == wanted[p] for p in wanted), "other tokens"
         assert leader.process.wait(20) == 70, leader.output()[-2000:]
         assert "rank lost" in leader.output() or "device failed" in leader.output(), leader.output()[-2000:]
-        cluster.processes["rank2"].start()
+        cluster.processes[victim].start()
         leader.start()
         wait_until("the group is back", lambda: len(client.cluster()["instances"]) == 3)
-        loads = cluster.processes["rank1"].output().count(" loading model=")
-        assert loads == 1 and cluster.processes["rank1"].output().count(" leader name=") == 2, cluster.processes["rank1"].output()
+        survivor = cluster.processes[stays].output()
+        assert survivor.count(" loading model=") == 1 and survivor.count(" leader name=") == 2, survivor
         cluster.processes.pop("other").stop()
         wait_until("the other has left", lambda: len(client.cluster()["instances"]) == 2)
         assert answer(client, prompts[0])[0] == wanted[prompts[0]]
@@ -165,8 +173,13 @@ def a_group_that_does_not_fit_together_says_why():
         assert all(p.alive() for p in cluster.processes.values())
         client = one_server(cluster, *SMALL, *ranks, "--prefill-instances", "1")  # and with the right one they compute
         assert answer(client, STORY)[0] == expected(STORY, *SMALL)
+        two = start_ranks(cluster, 1, *SMALL, name="share", tensor=2)
+        assert "this rank is stage 1 of 1, rank 2 of 2" in (text := refused(cluster, two[:2], *SMALL)), text
     for options, words in ((("--role", "rank", "--pipeline", "3", "--stage", "3"), "the last is the leader's"),
-                           (("--role", "rank"), "--pipeline N"), (("--stage", "1"), "give --role rank"),
+                           (("--role", "rank"), "give --pipeline or --tensor"),
+                           (("--role", "rank", "--tensor", "2"), "tensor-rank: "),
+                           (("--role", "rank", "--tensor", "2", "--tensor-rank", "1"), "first of the last stage is the leader"),
+                           (("--ranks", "127.0.0.1:1", "--tensor", "3"), "no stages of 3 ranks"), (("--stage", "1"), "give --role rank"),
                            (("--ranks", "127.0.0.1:1", "--pipeline", "2"), "leave out --pipeline"),
                            (("--role", "rank", "--pipeline", "2", "--stage", "1", "--device", "cuda"), "a rank computes in the host's memory")):
         with Cluster() as cluster:
@@ -174,12 +187,13 @@ def a_group_that_does_not_fit_together_says_why():
 
 
 def the_example_runs_as_it_says():
-    control, port = free_ports(3)[0], free_port()
+    control, port = free_ports(4)[0], free_port()
     run = subprocess.run([os.path.join(os.path.dirname(__file__), "../../examples/groups.sh"), "--once"], capture_output=True, text=True,
                          timeout=120, env={**os.environ, "MOONCAF_PORT": str(port), "MOONCAF_CONTROL_PORT": str(control),
                                            "MOONCAF_BINARY": os.path.abspath(BINARY)})
     assert run.returncode == 0 and "Paris" in run.stdout, (run.stdout, run.stderr[-3000:])
-    assert run.stdout.count("layers 1 to 15 ") == 2 and run.stdout.count("layers 16 to 30 ") == 2, run.stdout
+    for layers in ("1 to 15", "16 to 30", "1 to 30, rank 1 of 3", "1 to 30, rank 2 of 3", "1 to 30, rank 3 of 3"):
+        assert run.stdout.count(f"layers {layers} of the group") == 1, run.stdout
 
 
 main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,

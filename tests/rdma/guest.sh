@@ -17,6 +17,11 @@ if want rails; then
   report rails $?
 fi
 
+if want groups; then  # a layer-wise pipeline and tensor ranks, whose planes offer nothing but RDMA
+  /tests/groups --duration=true --no-colors=true -tc="ranks give the bits*,a tensor group's ranks elsewhere*,a layer of a tensor*"
+  report groups $?
+fi
+
 # ---- figures: ours and perftest's, one after another in one boot; three rounds, since hosts are seldom quiet ----
 listening() {  # perftest's port, 18515; a bound for hangs
   n=0

@@ -30,7 +30,7 @@ while (($#)); do
 done
 fake_driver=$build/tests/support/simt/libcuda.so.1
 if [[ -z $stages ]]; then
-  stages=conformance,rails,serving,device
+  stages=conformance,rails,groups,serving,device
   [[ -e $fake_driver ]] || { stages=${stages%,device}; echo "no stage device: its GPU needs a build with nvcc"; }
 fi
 want() { [[ ,$stages, == *,$1,* ]]; }
@@ -111,6 +111,7 @@ if want rails; then
   add_binary "$build/tests/rdma/mooncaf_rdma_rails_tests" /tests/rails
   add_binary "$build/tests/transport/mooncaf_transport_peer" /tests/transport_peer
 fi
+if want groups; then add_binary "$build/tests/rdma/mooncaf_rdma_ranks_tests" /tests/groups; fi
 if want figures; then
   add_binary "$build/tests/rdma/mooncaf_rdma_bench" /tests/bench
   for tool in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do add_binary "$(command -v $tool)" /usr/bin/$tool; done

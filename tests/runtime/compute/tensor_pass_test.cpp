@@ -9,6 +9,7 @@
 
 #include "gpu/device_failure.hpp"
 #include "runtime/compute/pipeline_pass.hpp"
+#include "runtime/compute/shared_exchange.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
 

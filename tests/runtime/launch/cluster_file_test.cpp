@@ -121,6 +121,29 @@ TEST_CASE(
   CHECK(has(alpha[2].text, "stage = 2"));
 }
 
+TEST_CASE("with tensor the hosts are ranks of a stage, and the leader is the first of the last one") {
+  auto text = three_hosts;
+  text.replace(text.find("device = \"cuda:0,cuda:1\"\n"), 24, "prefill_ranks = \"gamma,alpha,gamma\"\n");
+  text.insert(text.find("path = \"dummy"), "tensor = 2\n");
+  const auto plan = plan_of(text);
+  const auto& leader = plan.hosts[1].nodes.at(0);
+  CHECK(has(leader.text, "ranks = \"localhost:7501,10.0.0.1:7501,localhost:7502\""));
+  CHECK(has(leader.text, "tensor = 2"));
+  CHECK_FALSE(has(leader.text, "tensor_rank"));
+  const auto& gamma = plan.hosts[2].nodes;
+  CHECK(gamma[0].name == "beta-prefill-0-rank-1");
+  CHECK(has(gamma[0].text, "pipeline = 2\nstage = 1\ntensor = 2\ntensor_rank = 1"));
+  CHECK(gamma[1].name == "beta-prefill-0-rank-3");
+  CHECK(has(gamma[1].text, "pipeline = 2\nstage = 2\ntensor = 2\ntensor_rank = 2"));
+  CHECK(has(plan.hosts[0].nodes.at(2).text, "pipeline = 2\nstage = 1\ntensor = 2\ntensor_rank = 2"));
+
+  text.replace(text.find("gamma,alpha,gamma"), 17, "gamma,alpha");
+  const auto odd = plan_launch(*read_cluster(text, "c.toml"), "other", "/home/op");
+  REQUIRE(!odd);
+  CHECK(odd.error().detail ==
+        "[beta] prefill_ranks names 2 hosts, which with its own are no stages of 2 ranks (tensor)");
+}
+
 TEST_CASE("ranks for which there are no ports are refused") {
   auto text = three_hosts;
   text.replace(text.find("port = 7500"), 11, "port = 65534");

@@ -78,7 +78,7 @@ struct world {
     batch_item item{token, p.tokens, blocks, false, {}, 0, p.sequence, p.keys};
     item.arrival = arrival;
     const auto before = kv->stats();
-    kv_mirror mirror(*dev, kv);
+    kv_mirror mirror(*dev, kv, kv->layout());
     REQUIRE(mirror.begin({&item, 1}) == 1);
     mirror.load_all();
     wait_for(mirror.loaded(layout.n_layers - 1));

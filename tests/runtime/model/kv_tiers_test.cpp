@@ -118,7 +118,7 @@ class worker {
   worker(world& w, std::uint32_t seed)
       : world_(w),
         layout(w.layout),
-        mirror_(*w.dev, w.kv),
+        mirror_(*w.dev, w.kv, w.kv->layout()),
         compute_(w.dev->make_copy_queue()),
         writes_(w.dev->make_copy_queue()),
         arrivals_(w.dev->make_copy_queue()),

@@ -1,0 +1,189 @@
+#include "runtime/ranks/far_exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "gpu/device_failure.hpp"
+#include "runtime/ranks/notice_transfer.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// Of a slot: rows of a long prompt go in pieces.
+constexpr std::size_t least_slot_floats = 1024 * 1024;
+
+std::size_t floats_of_slot(std::size_t widest_row, std::uint32_t ranks) noexcept {
+  return std::max(least_slot_floats, (widest_row + ranks - 1) / ranks);
+}
+
+}  // namespace
+
+std::size_t far_exchange::widest_row(const model_config& whole) noexcept {
+  return std::max<std::size_t>({whole.vocab_size, whole.widest_ffn(), whole.q_dim(), whole.dim});
+}
+
+far_exchange::far_exchange(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids,
+                           rank_notices& notices, const tensor_part& part, std::size_t widest_row,
+                           arena memory)
+    : plane_(plane),
+      ids_(std::move(ids)),
+      notices_(notices),
+      part_(part),
+      slot_floats_(floats_of_slot(widest_row, part.of)),
+      memory_(std::move(memory)),
+      early_(part.of) {}
+
+result<std::shared_ptr<far_exchange>> far_exchange::make(data_plane& plane,
+                                                         std::shared_ptr<std::atomic<std::uint64_t>> ids,
+                                                         rank_notices& notices, const tensor_part& part,
+                                                         std::size_t widest_row) {
+  const auto floats = 2 * part.of * floats_of_slot(widest_row, part.of);
+  auto memory = arena::create("mooncaf-exchange", floats * sizeof(float));
+  if (!memory) return fail(std::move(memory.error()));
+  std::shared_ptr<far_exchange> made{
+      new far_exchange(plane, std::move(ids), notices, part, widest_row, std::move(*memory))};
+  auto region = plane.register_region(made->memory_.bytes(), made->memory_.fd());
+  if (!region) return fail(std::move(region.error()));
+  made->region_ = region->id;
+  return made;
+}
+
+far_exchange::~far_exchange() { close(); }
+
+// Columns that are on their way are read until they have left, or their peer is gone.
+void far_exchange::close() {
+  {
+    std::unique_lock lock{sends_->mutex};
+    sends_->changed.wait(lock, [&] { return sends_->under_way[0] + sends_->under_way[1] == 0; });
+  }
+  if (const auto region = std::exchange(region_, {}); region != region_id{})
+    (void)plane_.unregister_region(region);
+}
+
+result<void> far_exchange::meet(std::uint32_t group, std::vector<exchange_peer> others) {
+  std::ranges::sort(others, {}, &exchange_peer::rank);
+  std::uint32_t next = 0;
+  for (const auto& peer : others) {
+    if (next == part_.rank) ++next;
+    if (peer.rank != next++)
+      return fail(ec::invalid_argument, "rank " + std::to_string(part_.rank + 1) + " of " +
+                                            std::to_string(part_.of) + " is told of other ranks than those");
+    if (peer.slots.length < 2 * part_.of * slot_floats_ * sizeof(float))
+      return fail(ec::invalid_argument,
+                  "rank " + std::to_string(peer.rank + 1) + " has less memory for columns than this one");
+    notices_.forget(peer.node, rank_notices::stream::exchange);
+  }
+  if (others.size() + 1 != part_.of)
+    return fail(ec::invalid_argument, std::to_string(others.size()) + " other ranks of " +
+                                          std::to_string(part_.of - 1) + " are told");
+  group_ = group;
+  others_ = std::move(others);
+  return {};
+}
+
+std::uint64_t far_exchange::offset(std::uint32_t turn, std::uint32_t rank) const noexcept {
+  return ((turn & 1) * std::uint64_t{part_.of} + rank) * slot_floats_ * sizeof(float);
+}
+
+float* far_exchange::slot(std::uint32_t turn, std::uint32_t rank) const noexcept {
+  return reinterpret_cast<float*>(memory_.base() + offset(turn, rank));
+}
+
+void far_exchange::gather(tensor t) {
+  const auto columns = (t.cols + part_.of - 1) / part_.of;
+  if (columns == 0) return;  // ranks share no blocks
+  const auto most = std::max<std::size_t>(1, slot_floats_ / columns);
+  for (std::size_t begin = 0; begin < t.rows; begin += most)
+    piece(rows_of(t, begin, std::min(most, t.rows - begin)));
+}
+
+void far_exchange::piece(tensor t) {
+  const auto turn = ++turn_;
+  {
+    std::unique_lock lock{sends_->mutex};
+    sends_->changed.wait(lock, [&] { return sends_->under_way[turn & 1] == 0; });
+  }
+  check();
+  const auto own = part_.share(t.cols);
+  for (std::size_t r = 0; r < t.rows; ++r)
+    std::memcpy(slot(turn, part_.rank) + r * own.count, t.row(r) + own.first, own.count * sizeof(float));
+  send(turn, t.rows * own.count * sizeof(float));
+  for (const auto& peer : others_) {
+    await(peer, turn);
+    const auto other = tensor_part{peer.rank, part_.of}.share(t.cols);
+    for (std::size_t r = 0; r < t.rows; ++r)
+      std::memcpy(t.row(r) + other.first, slot(turn, peer.rank) + r * other.count,
+                  other.count * sizeof(float));
+  }
+}
+
+void far_exchange::send(std::uint32_t turn, std::size_t bytes) {
+  {
+    const std::lock_guard lock{sends_->mutex};
+    sends_->under_way[turn & 1] = others_.size();
+  }
+  const auto from = offset(turn, part_.rank);
+  for (const auto& peer : others_) {
+    transfer order;
+    order.id = transfer_id{ids_->fetch_add(1)};
+    order.peer = peer.node;
+    order.slices = {{{region_, from, bytes}, {peer.slots.id, from, bytes}, {}}};
+    order.tag = rank_notices::tag_of({rank_notice::columns, turn, group_});
+    plane_.submit(std::move(order), [on = sends_, turn](const completion& c) {
+      {
+        const std::lock_guard lock{on->mutex};
+        if (!c.outcome && on->problem.empty()) on->problem = to_string(c.outcome.error());
+        --on->under_way[turn & 1];
+      }
+      on->changed.notify_all();
+    });
+  }
+}
+
+/// The columns of a gather may land before those of the one before: connections of a peer do not wait for each other.
+void far_exchange::await(const exchange_peer& from, std::uint32_t turn) {
+  if (early_[from.rank]) {
+    early_[from.rank] = false;
+    return;
+  }
+  for (;;) {
+    check();
+    const auto n = notices_.next(from.node, rank_notices::stream::exchange, peer_look);
+    const auto lost = [&](const std::string& why) {
+      throw device_failure("rank " + std::to_string(from.rank + 1) + " of the group " + why);
+    };
+    if (!n) {
+      const auto there = send_notice(plane_, *ids_, from.node, {rank_notice::quiet, turn, 0});
+      if (!there) lost("is gone: " + to_string(there.error()));
+      continue;
+    }
+    if (n->value != group_) continue;  // of a former group
+    if (n->kind == rank_notice::broken) lost("has ended the pass");
+    if (n->call == turn) return;
+    if (n->call != turn + 1) lost("computes another pass");
+    early_[from.rank] = true;
+  }
+}
+
+/// @throws device_failure if the exchange has ended.
+void far_exchange::check() const {
+  if (abandoned_) throw device_failure("the group's exchange has ended");
+  const std::lock_guard lock{sends_->mutex};
+  if (!sends_->problem.empty()) throw device_failure("columns did not reach a rank: " + sends_->problem);
+}
+
+void far_exchange::abandon(const std::string&) {
+  if (abandoned_.exchange(true)) return;
+  for (const auto& peer : others_) {
+    transfer order;
+    order.id = transfer_id{ids_->fetch_add(1)};
+    order.peer = peer.node;
+    order.tag = rank_notices::tag_of({rank_notice::broken, 0, group_});
+    plane_.submit(std::move(order), [](const completion&) {});
+  }
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,108 @@
+#pragma once
+// The exchange of a tensor group whose ranks are in several processes.
+//
+//   rank 0   own columns -> own memory | written into a slot of each other rank | awaits theirs | slots -> its rows
+//   rank 1   own columns -> own memory | …
+//
+// Slots are there twice, for even and odd gathers: a rank that sends columns of gather n has read all of n - 1, so
+// a rank that has them may write into the slots of n - 1 again. A gather takes one transfer from each rank to each.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/model/group_exchange.hpp"
+#include "runtime/model/model_config.hpp"
+#include "runtime/model/rank_exchange.hpp"
+#include "runtime/ranks/rank_notices.hpp"
+#include "storage/arena.hpp"
+#include "transport/data_plane.hpp"
+
+namespace mooncaf {
+
+/// Of a group, and where its columns go.
+struct exchange_peer {
+  std::uint32_t rank = 0;
+  node_id node;
+  region_desc slots;
+};
+
+/// One rank's end. After a failure it stays abandoned: the group is formed anew.
+class far_exchange final : public rank_exchange, public group_exchange {
+ public:
+  /// @param ids  the next id of a transfer of this node. @param notices  that land at `plane`. Both outlive it.
+  /// @error of the memory for slots, and of registering it.
+  static result<std::shared_ptr<far_exchange>> make(data_plane& plane,
+                                                    std::shared_ptr<std::atomic<std::uint64_t>> ids,
+                                                    rank_notices& notices, const tensor_part& part,
+                                                    std::size_t widest_row);
+  ~far_exchange() override;
+
+  /// Nothing is gathered any more, and the data plane may end. @pre no pass is under way
+  void close();
+
+  /// Columns of the widest tensor that is gathered, of the whole model.
+  static std::size_t widest_row(const model_config& whole) noexcept;
+  /// Memory that the others write into.
+  region_id slots() const noexcept { return region_; }
+  /// The other ranks, before the first pass. @param group  marks its columns, so that a former group's are ignored.
+  /// @pre the data plane knows their nodes.
+  /// @error `ec::invalid_argument` if they are not all of them, or have less memory.
+  result<void> meet(std::uint32_t group, std::vector<exchange_peer> others);
+
+  // rank_exchange. A pass is not called off, so the first rank's word is known already.
+  tensor_part part() const noexcept override { return part_; }
+  void gather(tensor t) override;
+  bool goes_on(bool said) override { return said; }
+
+  // group_exchange
+  void abandon(const std::string& why) override;
+  void renew() override {}
+  bool far() const noexcept override { return true; }
+
+ private:
+  /// Of columns that are on their way, by half of the memory that they leave from.
+  struct sends {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t under_way[2] = {};
+    std::string problem;
+  };
+
+  far_exchange(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids, rank_notices& notices,
+               const tensor_part& part, std::size_t widest_row, arena memory);
+  float* slot(std::uint32_t turn, std::uint32_t rank) const noexcept;
+  std::uint64_t offset(std::uint32_t turn, std::uint32_t rank) const noexcept;
+  void piece(tensor t);
+  void send(std::uint32_t turn, std::size_t bytes);
+  void await(const exchange_peer& from, std::uint32_t turn);
+  void check() const;
+
+  data_plane& plane_;
+  std::shared_ptr<std::atomic<std::uint64_t>> ids_;
+  rank_notices& notices_;
+  const tensor_part part_;
+  const std::size_t slot_floats_;
+  arena memory_;  ///< [2, ranks, slot]: the others' columns, and in this rank's own slot those that leave
+  region_id region_;
+  std::vector<exchange_peer> others_;
+  std::vector<bool> early_;  ///< by rank: the columns of the next gather are there already
+  std::uint32_t group_ = 0;
+  std::uint32_t turn_ = 0;
+  std::shared_ptr<sends> sends_ = std::make_shared<sends>();
+  std::atomic<bool> abandoned_ = false;
+};
+
+/// A stage's ranks that are all in other processes: they tell each other when one fails.
+class elsewhere final : public group_exchange {
+ public:
+  void abandon(const std::string&) override {}
+  void renew() override {}
+  bool far() const noexcept override { return true; }
+};
+
+}  // namespace mooncaf
