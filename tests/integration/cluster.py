@@ -270,8 +270,15 @@ class Cluster:
 
     def wait_idle(self, seconds=30):
         """Waits until nothing is held for any request any more: what `/integrity` counts."""
-        return wait_until("no block, pin or request is left over",
-                          lambda: (lambda i: i if i["idle"] else None)(self.client.integrity()), seconds)
+        last = {}
+
+        def idle():
+            last.update(self.client.integrity())
+            return last if last["idle"] else None
+        try:
+            return wait_until("no block, pin or request is left over", idle, seconds)
+        except AssertionError as e:
+            raise AssertionError(f"{e}: {json.dumps(last)[:2000]}") from None
 
 
 def one_server(cluster, *extra, name="all"):

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -81,7 +82,15 @@ struct group_world {
   arena pages = unwrap(arena::create("mooncaf-test", std::size_t{8} << 20));
   party leader;
   std::vector<std::unique_ptr<rank>> ranks;
-  std::vector<std::string> said;
+  struct {
+    std::mutex mutex;
+    std::vector<std::string> lines;
+    bool empty() { return size() == 0; }
+    std::size_t size() {
+      const std::lock_guard lock{mutex};
+      return lines.size();
+    }
+  } said;                                                  ///< by ranks, on threads of theirs
   std::vector<std::shared_ptr<group_exchange>> exchanges;  ///< by stage, of a tensor group
   std::shared_ptr<far_exchange> own;                       ///< the leader's end
   std::uint32_t formed = 0;
@@ -154,9 +163,12 @@ struct group_world {
     terms.widest_row = far_exchange::widest_row(shape);
     terms.context_tokens = context;
     terms.layout = place.layout;
-    r.session = unwrap(rank_session::make(*r.here->plane, r.here->ids, r.here->notices, *r.hardware, r.net,
-                                          terms, kv_blocks * terms.layout.block_bytes(),
-                                          [this](const std::string& line) { said.push_back(line); }));
+    r.session =
+        unwrap(rank_session::make(*r.here->plane, r.here->ids, r.here->notices, *r.hardware, r.net, terms,
+                                  kv_blocks * terms.layout.block_bytes(), [this](const std::string& line) {
+                                    const std::lock_guard lock{said.mutex};
+                                    said.lines.push_back(line);
+                                  }));
     leader.meet(*r.here);
     place.inbox = r.here->region(r.session->inbox());
     r.link->found("rank", r.here->id, place.inbox);
@@ -364,6 +376,32 @@ TEST_CASE(
   for (auto& each : w.ranks) w.greet(*each);
   w.join_all();
   CHECK(w.feed(*w.group(), w.blocks(40), ids, 40) == expected);
+}
+
+TEST_CASE("a step moves each rank's share of four tensors a layer, and of the logits, to each other rank") {
+  group_world w(usual, 1, true, 4);
+  const auto group = w.group();
+  const auto ids = random_tokens(41, 300, 1);
+  const auto at = w.blocks(41);
+  w.feed(*group, at, std::span(ids).first(40), 40, 0, 5);
+  const auto to_the_next = [&] {
+    path_stats sum;
+    for (const auto& s : w.ranks[0]->here->plane->stats()) {
+      if (s.peer != w.ranks[1]->here->id) continue;
+      sum.bytes_written += s.bytes_written;
+      sum.transfers += s.transfers;
+    }
+    return sum;
+  };
+  const auto before = to_the_next();
+  w.feed(*group, at, std::span(ids).last(1), 1, 40, 5);
+  const auto after = to_the_next();
+  const auto& c = w.shape;
+  const std::size_t a_layer = c.q_dim() + c.dim + c.ffn_dim + c.dim;
+  CHECK(after.bytes_written - before.bytes_written ==
+        (c.n_layers * a_layer + c.vocab_size) / 4 * sizeof(float) +
+            sizeof(float));  // and a word that all go on
+  CHECK(after.transfers - before.transfers == c.n_layers * 4 + 2);
 }
 
 TEST_CASE("workers that share a tensor group's ranks take turns") {
