@@ -146,7 +146,8 @@ void gateway_core::set_conductor(bool present, std::uint64_t term, time_point no
     if (!request->placed) placeless.push_back(request);
   }
   for (const auto& request : placeless) {
-    // What the one before still answers is of another attempt.
+    // An answer to the earlier question is of another attempt. It may come from this same conductor, which charges for it.
+    if (request->scheduling) give_back(request->id, request_stage::cancelled);
     request->id.attempt += std::exchange(request->scheduling, false);
     schedule(request, now);
   }
@@ -154,7 +155,7 @@ void gateway_core::set_conductor(bool present, std::uint64_t term, time_point no
 
 void gateway_core::answered(const attempt_id& id, const placement_msg& where, time_point now) {
   const auto request = find(id);
-  if (!request || !request->scheduling) return;  // `forget` has given it back
+  if (!request || !request->scheduling) return;  // `forget` or `set_conductor` has given it back
   const bool placed = where.rejection.code == ec::none && !where.queued;
   if (placed && where.term < term_)
     return unanswered(id, error{ec::unavailable, "a conductor placed it that leads no more"}, now);

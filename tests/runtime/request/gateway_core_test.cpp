@@ -354,6 +354,21 @@ TEST_CASE_FIXTURE(core_world,
 
 TEST_CASE_FIXTURE(
     core_world,
+    "a question under way to a conductor that leads anew is given back before it is asked again") {
+  submit({std::make_shared<sink>()});
+  const auto first = take<schedule_job>().at(0);
+  core.set_conductor(true, 7, now);  // perhaps the same one, which places the first question in its new term
+  const auto actions = core.take_actions();
+  REQUIRE(actions.size() == 2);
+  const auto* back = std::get_if<request_event>(&actions[0]);
+  REQUIRE(back != nullptr);
+  CHECK(back->id == first.id);
+  CHECK(back->stage == request_stage::cancelled);
+  CHECK(std::holds_alternative<schedule_job>(actions[1]));
+}
+
+TEST_CASE_FIXTURE(
+    core_world,
     "when another conductor leads, what waits is asked for again at once, and the old answer is void") {
   submit({std::make_shared<sink>()});
   const auto first = take<schedule_job>().at(0);
