@@ -283,7 +283,7 @@ host starts again what dies.
   address = "10.0.0.2"
   ssh = "operator@beta"               # if not the address; localhost needs no ssh
   prefill = 2                         # also: decode, coupled, cache
-  prefill_ranks = "gamma"             # each is a pipeline group: its first layers are there; also decode_ranks
+  prefill_ranks = "gamma"             # each is a group with a rank there (pipeline, tensor); also decode_ranks
   device = "cuda:0,cuda:1"            # in turn; any option, with underscores
   ssd_path = "/nvme/mooncaf")";
   line.arguments = {cli::flag("keep-going", "start what can be started, and say what cannot", keep_going)};

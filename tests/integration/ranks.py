@@ -116,6 +116,20 @@ def a_rank_dies(stages, tensor, victim, stays):
         cluster.wait_idle()
 
 
+def a_prompt_of_32000_tokens_is_that_of_one_device():
+    """By two stages and by two ranks, in bounded memory."""
+    options = ("--model", "dummy:layers=2,dim=64,heads=2,kv_heads=2,ffn=128,vocab=512,ctx=33000", "--threads", "1")
+    prompt, answers = [i * 7919 % 500 for i in range(32000)], []
+    for stages, tensor in ((1, 1), (2, 1), (1, 2)):
+        with Cluster() as cluster:
+            ranks = start_ranks(cluster, stages, *options, tensor=tensor) if stages * tensor > 1 else ()
+            client = one_server(cluster, "--prefill-instances", "1", "--chunk-tokens", "512", "--cache-dram", "128MiB", *options, *ranks)
+            answers.append(answer(client, prompt, tokens=8)[0])
+            resident = {p.name: p.rss_bytes() / 1e6 for p in cluster.processes.values()}
+            assert max(resident.values()) < 200, resident
+    assert answers[1] == answers[0] and answers[2] == answers[0], answers
+
+
 def an_idle_group_misses_its_rank_at_once():
     """Nobody asks for anything: what ends without its rank is started again before the next request comes."""
     with Cluster() as cluster:
@@ -198,6 +212,7 @@ def the_example_runs_as_it_says():
 
 main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,
       requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again,
+      a_prompt_of_32000_tokens_is_that_of_one_device,
       an_idle_group_misses_its_rank_at_once,
       a_leader_that_is_killed_finds_its_ranks_again,
       a_group_that_does_not_fit_together_says_why,
