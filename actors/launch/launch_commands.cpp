@@ -200,30 +200,51 @@ void print_json(const std::vector<status_row>& rows, const std::vector<std::stri
   out << all.dump() << "\n";
 }
 
-/// Ends one process and leaves the others of its host.
-result<void> end_node(const cluster_access& cluster, std::size_t host, const std::string& node) {
+/// Ends one process and leaves the others of its host. @param keep  its logs, if it was the last one there
+result<void> end_node(const cluster_access& cluster, std::size_t host, const std::string& node,
+                      bool keep = false) {
   auto facts = cluster.examine(host);
   if (!facts) return fail(facts.error());
   if (facts->nodes.erase(node) == 0) return fail(ec::not_found, node + " does not run");
-  return cluster.carry(host, {std::move(facts->nodes)});
+  return cluster.carry(host, {std::move(facts->nodes), false, {}, keep});
 }
 
-/// One process after the other: workers first, and last the conductor, so that the others have one to join. A gateway
-/// ends when its successor serves.
+/// A process and its host.
+using placed_node = std::pair<std::size_t, const planned_node*>;
+
+/// A new process in its place, which is ready. @param serves  the gateways are waited for, too
+result<void> replace_node(const cluster_access& cluster, const placed_node& which, bool serves) {
+  const auto& [host, node] = which;
+  const auto facts = cluster.examine(host);
+  if (!facts) return fail(facts.error());
+  auto nodes = facts->nodes;
+  nodes[node->name] = node->text;
+  return cluster.carry(host, {std::move(nodes), serves, {node->name}});
+}
+
+/// A leader without a rank fails its requests, so it ends first, having finished them, and begins when its ranks are there.
+result<void> replace_group(const cluster_access& cluster, const placed_node& leader,
+                           std::span<const placed_node> ranks) {
+  if (ranks.empty()) return replace_node(cluster, leader, true);
+  auto done = end_node(cluster, leader.first, leader.second->name, true);
+  if (!done && done.error() == ec::not_found) done = {};
+  for (std::size_t i = 0; i < ranks.size() && done; ++i) done = replace_node(cluster, ranks[i], false);
+  return done ? replace_node(cluster, leader, true) : done;
+}
+
+/// One process after the other, a group as one: workers first, and last the conductor, so that the others have one to join.
+/// A gateway ends when its successor serves.
 int restart_rolling(const cluster_access& cluster, const sim::console& io) {
-  std::vector<std::pair<std::size_t, const planned_node*>> order;
+  std::vector<placed_node> order;
+  std::map<std::string, std::vector<placed_node>> ranks;
   for (const auto h : hosts_of(cluster))
-    for (const auto& node : cluster.plan().hosts[h].nodes) order.emplace_back(h, &node);
-  const auto rank = [](const auto& e) { return e.second->stage == 0 ? stages : e.second->stage; };
-  std::ranges::stable_sort(order, {}, rank);
+    for (const auto& node : cluster.plan().hosts[h].nodes)
+      (node.leader.empty() ? order : ranks[node.leader]).emplace_back(h, &node);
+  const auto turn = [](const auto& e) { return e.second->stage == 0 ? stages : e.second->stage; };
+  std::ranges::stable_sort(order, {}, turn);
   for (const auto& [host, node] : order) {
     const auto began = clock_type::now();
-    const auto facts = cluster.examine(host);
-    auto done = facts ? result<void>{} : fail(facts.error());
-    auto nodes = facts ? facts->nodes : node_texts{};
-    nodes[node->name] = node->text;
-    if (done) done = cluster.carry(host, {std::move(nodes), true, {node->name}});
-    if (!done) {
+    if (const auto done = replace_group(cluster, {host, node}, ranks[node->name]); !done) {
       io.err << "mooncaf: " << cluster.label(host) << ": " << node->name << ": " << done.error().detail
              << "\n";
       return 1;

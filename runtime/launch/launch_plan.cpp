@@ -151,6 +151,7 @@ class host_planner {
       node_options o;
       place_rank(o, rank);
       if (auto ok = add(rank_part, o); !ok) return ok;
+      out.nodes.back().leader = rank.leader;
     }
     std::ranges::stable_sort(out.nodes, {}, &planned_node::stage);
     return {};
@@ -227,7 +228,7 @@ class host_planner {
       if (auto* path = o.find(section, "ssd_path"); path != nullptr && !path->empty()) *path += "/" + name;
     if (auto* path = o.find("model", "path"); path && !path->empty() && !path->starts_with("dummy:"))
       *path = absolute(*path, folder_);
-    planned_node node{name, std::string{p.roles}, o.text(), p.stage, p.key == "gateway", {}, 0, {}};
+    planned_node node{name, std::string{p.roles}, o.text(), p.stage, p.key == "gateway", {}, 0, {}, {}};
     const auto read = parse_options({}, node.text, name);
     if (!read) return fail(read.error());
     if (const auto fits = check_serving(read->values); !fits)

@@ -22,6 +22,7 @@ struct planned_node {
   std::vector<std::string> ports;  ///< HOST:PORT that it must be able to take
   std::uint64_t memory_bytes = 0;
   std::map<std::string, std::uint64_t> disks;  ///< folder: bytes that it may grow to
+  std::string leader;                          ///< of a rank: the node whose group it is in
 };
 
 struct planned_host {

@@ -147,6 +147,28 @@ def serves_and_brings_back_what_dies():
         assert cluster.left_over() == []
 
 
+def while_asked(cluster, work):
+    """Two users ask for the same while `work` is done. @returns what they were answered, and what failed."""
+    over, answers, lost = threading.Event(), [], []
+
+    def ask():
+        while not over.is_set():
+            try:
+                answers.append(cluster.chat()["choices"])
+            except (OSError, AssertionError) as why:
+                lost.append(why)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as users:
+        asking = [users.submit(ask) for _ in range(2)]
+        try:
+            work()
+        finally:
+            over.set()
+        for one in asking:
+            one.result()
+    return answers, lost
+
+
 def groups_over_hosts_start_serve_and_come_back():
     """Stages of one model in processes of two hosts: found by name, shown, scraped, started again with their leader."""
     with Launched("""[front]
@@ -187,6 +209,12 @@ decode_ranks = "east"
         cluster.wait_back("west-prefill-0-rank-1", before["west-prefill-0-rank-1"])
         assert cluster.chat()["choices"] == first
         assert cluster.pids()["west-prefill-0"] != before["west-prefill-0"], "a leader without its rank went on"
+        before, told = cluster.pids(), sum(log.read_text().count("rank lost") for log in cluster.home.rglob("*.log"))
+        answers, lost = while_asked(cluster, lambda: cluster.must("restart", "--rolling"))
+        assert answers and all(a == first for a in answers) and not lost, (len(answers), lost[:3])
+        assert not set(cluster.pids().values()) & set(before.values())
+        logs = {log.name: log.read_text() for log in cluster.home.rglob("*.log")}
+        assert sum(text.count("rank lost") for text in logs.values()) == told, "a leader ended before its requests did"
         began = time.monotonic()
         cluster.must("stop")
         assert time.monotonic() - began < 30, "a process that was asked for /targets did not end by itself"
@@ -203,25 +231,9 @@ def scales_drains_and_restarts_under_requests():
         assert {n: p for n, p in cluster.pids().items() if n != "west-prefill-2"} == before
         wait_until("the conductor sees it", lambda: cluster.instances() == 5)
 
-        over, answers, lost = threading.Event(), [], []
-
-        def ask():
-            while not over.is_set():
-                try:
-                    answers.append(cluster.chat()["choices"])
-                except (OSError, AssertionError) as why:
-                    lost.append(why)
-
-        with concurrent.futures.ThreadPoolExecutor(2) as users:
-            asking = [users.submit(ask) for _ in range(2)]
-            try:
-                began = time.monotonic()
-                cluster.must("restart", "--rolling")
-                took = time.monotonic() - began
-            finally:
-                over.set()
-            for one in asking:
-                one.result()
+        began = time.monotonic()
+        answers, lost = while_asked(cluster, lambda: cluster.must("restart", "--rolling"))
+        took = time.monotonic() - began
         print(f"     {len(answers)} requests while 7 processes were restarted in {took:.1f} s, {len(lost)} of them lost")
         assert answers and all(a == answer for a in answers)
         assert not lost, f"{len(lost)} requests failed beside {len(answers)}: {lost[:3]}"
