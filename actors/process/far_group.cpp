@@ -21,14 +21,13 @@ constexpr auto greet_limit = std::chrono::seconds(30);  ///< a rank makes its me
 constexpr auto dial_interval = std::chrono::milliseconds(100);
 constexpr auto tell_interval = std::chrono::seconds(2);
 
-std::string rank_text(const rank_place& place) {
-  auto text = to_string(place.layers);
-  if (!place.part.whole())
-    text += ", rank " + std::to_string(place.part.rank + 1) + " of " + std::to_string(place.part.of);
+}  // namespace
+
+std::string rank_text(const layer_range& layers, const tensor_part& part) {
+  auto text = to_string(layers);
+  if (!part.whole()) text += ", rank " + std::to_string(part.rank + 1) + " of " + std::to_string(part.of);
   return text;
 }
-
-}  // namespace
 
 // All are greeted before any is told of the others: a rank has memory for their columns by then.
 result<std::vector<rank_status>> far_group::find(const surroundings& around) {
@@ -53,8 +52,9 @@ result<std::vector<rank_status>> far_group::find(const surroundings& around) {
     auto answer = greet(around, *handle, i);
     if (!answer) return named(answer.error());
     const auto& place = links_.back()->place();
-    log_info("rank", {{"at", where}, {"name", place.name}, {"layers", rank_text(place)}});
-    found.push_back({place.name, where, rank_text(place), answer->welcome.device, answer->welcome.metrics});
+    const auto layers = rank_text(place.layers, place.part);
+    log_info("rank", {{"at", where}, {"name", place.name}, {"layers", layers}});
+    found.push_back({place.name, where, layers, answer->welcome.device, answer->welcome.metrics});
     ranks.push_back(std::move(*answer));
   }
   for (std::uint32_t stage = 0; tensor_ > 1 && stage * tensor_ < ranks.size() + 1; ++stage) {
@@ -82,14 +82,18 @@ result<rank_actor> far_group::dial(const surroundings& around, std::uint32_t ind
   }
 }
 
-/// The place in the group of the rank with this number: the leader's own is skipped.
-rank_place far_group::place_of(const node_context& context, std::uint32_t index) const {
+/// The leader's own seat, the first of the last stage, is skipped.
+far_group::seat far_group::seat_of(const node_context& context, std::uint32_t index) const {
   const auto all = static_cast<std::uint32_t>(context.opts.cluster.ranks.size()) + 1;
-  const auto stages = all / tensor_;
   const auto at = index < all - tensor_ ? index : index + 1;
+  return {at / tensor_, all / tensor_, {at % tensor_, tensor_}};
+}
+
+rank_place far_group::place_of(const node_context& context, std::uint32_t index) const {
+  const auto seat = seat_of(context, index);
   rank_place place;
-  place.layers = stage_layers(context.shape.n_layers, stages, at / tensor_);
-  place.part = {at % tensor_, tensor_};
+  place.layers = stage_layers(context.shape.n_layers, seat.stages, seat.stage);
+  place.part = seat.part;
   place.layout = context.layout;
   place.layout.n_layers = place.layers.count;
   if (!place.part.whole()) place.layout = layout_of_share(place.layout, place.part);
@@ -100,17 +104,16 @@ rank_place far_group::place_of(const node_context& context, std::uint32_t index)
 rank_greeting far_group::greeting(const surroundings& around, std::uint32_t index) const {
   const auto& context = around.context;
   const auto& o = context.opts;
-  const auto all = static_cast<std::uint32_t>(o.cluster.ranks.size()) + 1;
-  const auto at = index < all - tensor_ ? index : index + 1;
+  const auto seat = seat_of(context, index);
   const auto budget = o.prefill.max_batch_tokens;
   rank_greeting mine;
   mine.name = context.name;
   mine.fingerprint = cluster_identity(context);
   mine.model = around.model;
-  mine.stage = at / tensor_ + 1;
-  mine.stages = all / tensor_;
-  mine.rank = at % tensor_ + 1;
-  mine.ranks = tensor_;
+  mine.stage = seat.stage + 1;
+  mine.stages = seat.stages;
+  mine.rank = seat.part.rank + 1;
+  mine.ranks = seat.part.of;
   mine.max_batch_tokens =
       std::max(o.cluster.prefill ? budget : 0u, o.cluster.decode ? o.decode.max_batch : 0u);
   mine.max_logit_rows =

@@ -20,6 +20,9 @@
 
 namespace mooncaf {
 
+/// Layers, and of a tensor group which rank shares them, for people.
+std::string rank_text(const layer_range& layers, const tensor_part& part);
+
 /// Stages in order, of a stage its tensor ranks in order; this process has the last stage, or is the first rank of it.
 class far_group {
  public:
@@ -57,6 +60,12 @@ class far_group {
     rank_welcome welcome;
   };
 
+  /// A rank's place in the group.
+  struct seat {
+    std::uint32_t stage = 0, stages = 0;  ///< from 0
+    tensor_part part;
+  };
+  seat seat_of(const node_context& context, std::uint32_t index) const;
   result<rank_actor> dial(const surroundings& around, std::uint32_t index) const;
   result<met> greet(const surroundings& around, const rank_actor& rank, std::uint32_t index);
   rank_greeting greeting(const surroundings& around, std::uint32_t index) const;

@@ -13,14 +13,9 @@ result<void> process::find_ranks() {
   if (!found) return fail(found.error());
   local_.ranks = std::move(*found);
   if (local_.ranks.empty() && context_->stages.size() < 2) return {};
-  for (const auto& own : context_->stages) {
-    const auto share = own.net->share();
-    const auto rank = share.whole()
-                          ? std::string{}
-                          : ", rank " + std::to_string(share.rank + 1) + " of " + std::to_string(share.of);
+  for (const auto& own : context_->stages)
     local_.ranks.push_back(
-        {context_->name, "", to_string(own.net->part()) + rank, own.hardware->info().name, ""});
-  }
+        {context_->name, "", rank_text(own.net->part(), own.net->share()), own.hardware->info().name, ""});
   return {};
 }
 

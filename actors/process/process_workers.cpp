@@ -60,8 +60,7 @@ result<std::unique_ptr<pass_stage>> make_tensor(const node_context& context, wor
   const auto whole = options.layout;
   const auto& shape = context.shape;
   const auto exchange =
-      shared_exchange::make(static_cast<std::uint32_t>(devices.size()),
-                            std::max({shape.vocab_size, shape.widest_ffn(), shape.q_dim(), shape.dim}));
+      shared_exchange::make(static_cast<std::uint32_t>(devices.size()), group_exchange::widest_row(shape));
   std::vector<std::unique_ptr<pass_stage>> ranks;
   for (const auto& device : devices) {
     const auto share = device.net->share();

@@ -1,14 +1,23 @@
 #pragma once
 // What a tensor group's ranks have in common, as the one that runs its passes sees it.
 
+#include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <string>
+
+#include "runtime/model/model_config.hpp"
 
 namespace mooncaf {
 
 class group_exchange {
  public:
   virtual ~group_exchange() = default;
+
+  /// Columns of the widest tensor that is gathered, of the whole model.
+  static std::size_t widest_row(const model_config& whole) noexcept {
+    return std::max<std::size_t>({whole.vocab_size, whole.widest_ffn(), whole.q_dim(), whole.dim});
+  }
 
   /// A rank has failed: the others' waits throw. @thread  any
   virtual void abandon(const std::string& why) = 0;

@@ -21,10 +21,6 @@ std::size_t floats_of_slot(std::size_t widest_row, std::uint32_t ranks) noexcept
 
 }  // namespace
 
-std::size_t far_exchange::widest_row(const model_config& whole) noexcept {
-  return std::max<std::size_t>({whole.vocab_size, whole.widest_ffn(), whole.q_dim(), whole.dim});
-}
-
 far_exchange::far_exchange(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids,
                            rank_notices& notices, const tensor_part& part, std::size_t widest_row,
                            arena memory)

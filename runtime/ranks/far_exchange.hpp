@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "runtime/model/group_exchange.hpp"
-#include "runtime/model/model_config.hpp"
 #include "runtime/model/rank_exchange.hpp"
 #include "runtime/ranks/rank_notices.hpp"
 #include "storage/arena.hpp"
@@ -45,8 +44,6 @@ class far_exchange final : public rank_exchange, public group_exchange {
   /// Nothing is gathered any more, and the data plane may end. @pre no pass is under way
   void close();
 
-  /// Columns of the widest tensor that is gathered, of the whole model.
-  static std::size_t widest_row(const model_config& whole) noexcept;
   /// Memory that the others write into.
   region_id slots() const noexcept { return region_; }
   /// The other ranks, before the first pass. @param group  marks its columns, so that a former group's are ignored.

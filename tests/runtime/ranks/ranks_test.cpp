@@ -230,25 +230,8 @@ constexpr std::string_view usual = "dummy:layers=5,dim=128,heads=4,kv_heads=2,ff
 
 }  // namespace
 
-TEST_CASE("ranks give the bits of one device: logits, and KV in the leader's pages") {
-  for (const bool shm : ways) {
-    for (const std::uint32_t stages : {2u, 3u, 5u}) {
-      CAPTURE(stages);
-      group_world w(usual, stages, shm);
-      const auto ids = random_tokens(150, 300, 3);
-      const auto alone = w.blocks(150), apart = w.blocks(150);
-      const auto expected = w.feed(*w.runner(w.whole), alone, ids, 150);
-      const auto group = w.group();
-      CHECK(w.feed(*group, apart, ids, 48, 0, 7) == expected);
-      CHECK(w.same(alone, apart));
-      CHECK(w.said.empty());
-    }
-  }
-}
-
 TEST_CASE(
-    "a tensor group's ranks elsewhere give the bits of one device, whatever the family and the format of "
-    "KV") {
+    "ranks give the bits of one device, logits and KV, whatever stages, shares, family and format of KV") {
   struct shape {
     const char* name;
     const char* spec;
@@ -256,12 +239,14 @@ TEST_CASE(
     kv_dtype dtype;
   };
   const std::array cases{
+      shape{"two stages", usual.data(), 2, 1, kv_dtype::f16},
+      shape{"three stages", usual.data(), 3, 1, kv_dtype::f16},
+      shape{"five stages", usual.data(), 5, 1, kv_dtype::f16},
       shape{"two ranks", "dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1", 1, 2,
             kv_dtype::f16},
       shape{"four ranks of two KV heads",
             "dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1", 1, 4, kv_dtype::int8},
-      shape{"two stages of two ranks",
-            "dummy:layers=5,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1", 2, 2, kv_dtype::k8v4},
+      shape{"two stages of two ranks", usual.data(), 2, 2, kv_dtype::k8v4},
       shape{"latents", "dummy:deepseek-v2-lite,layers=3,dim=256,heads=4,ffn=128,vocab=512,type=q4_0", 1, 2,
             kv_dtype::f16},
       shape{"a mixture with windows",
