@@ -231,6 +231,12 @@ result<void> data_plane::add_peer(const peer_address& address, std::vector<regio
   return {};
 }
 
+result<peer_view> data_plane::map(node_id peer, region_id region) {
+  const auto& o = impl_->node.options;
+  if (impl_->shm) return impl_->shm->map(peer, region, o.connect_timeout + o.peer_timeout);
+  return fail(ec::unsupported, "this node has no shared memory");
+}
+
 void data_plane::remove_peer(node_id node) {
   impl_->node.peers.erase(node);
   for (auto* t : impl_->transports()) t->disconnect(node);

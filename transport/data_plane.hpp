@@ -123,6 +123,11 @@ class data_plane {
   /// region's key.
   /// @error `ec::invalid_argument` if the address is this node's own or a region is not the peer's.
   result<void> add_peer(const peer_address& address, std::vector<region_desc> regions);
+  /// A peer's region as memory of this process, for two that work in it together: bytes that are written there are
+  /// no transfer, nothing verifies them, and no fence ends them, so the owner uses such memory once. Waits for the
+  /// peer's answer; not for handlers.
+  /// @error `ec::unsupported`: another host, or no shared memory at either end; `ec::not_found`; `ec::timed_out`.
+  result<peer_view> map(node_id peer, region_id region);
   /// Forgets a peer and drops our links to it; transfers under way to it complete as `ec::peer_lost`.
   /// It may still write here: fence it with `close_peer` if it should not.
   void remove_peer(node_id node);

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,12 @@ struct region_desc {
   std::vector<transport_key> keys;
 
   friend bool operator==(const region_desc&, const region_desc&) = default;
+};
+
+/// A region of another process of this host as it lies here, mapped as long as a copy of this is there.
+struct peer_view {
+  std::shared_ptr<const void> mapping;
+  std::span<std::byte> bytes;
 };
 
 /// `length` bytes of a region, `offset` bytes after its start. Its owner follows from the place: the local

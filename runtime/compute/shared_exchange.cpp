@@ -1,7 +1,5 @@
 #include "runtime/compute/shared_exchange.hpp"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -11,8 +9,7 @@ namespace mooncaf {
 
 namespace {
 
-/// As the threads of a host device between two sections (gpu/host/thread_pool.cpp): some 30 µs.
-constexpr int spin_rounds = 2000;
+constexpr auto look = std::chrono::seconds(1);  ///< a rank that fails ends the flags, so nothing is looked at
 /// Of a slot: rows of a long prompt go in pieces that stay in the second-level cache.
 constexpr std::size_t least_slot_floats = 128 * 1024;
 
@@ -46,7 +43,7 @@ class shared_end final : public rank_exchange {
     ++words;
     if (rank_ == 0) {
       x_->goes_on_.store(said, std::memory_order_relaxed);
-      shared_exchange::raise(x_->word_, words);
+      x_->word_.raise(words);
       return said;
     }
     x_->await(x_->word_, words);
@@ -55,10 +52,10 @@ class shared_end final : public rank_exchange {
 
  private:
   void piece(tensor t) {
-    const auto turn = x_->given_[rank_].raised.load(std::memory_order_relaxed) + 1;
+    const auto turn = x_->given_[rank_].raised() + 1;
     const auto own = part().share(t.cols);
     copy_columns(t.data + own.first, t.stride, x_->slot(turn, rank_), own.count, t.rows, own.count);
-    shared_exchange::raise(x_->given_[rank_], turn);
+    x_->given_[rank_].raise(turn);
     for (std::uint32_t r = 0; r < x_->ranks_; ++r) {
       if (r == rank_) continue;
       x_->await(x_->given_[r], turn);
@@ -75,7 +72,7 @@ shared_exchange::shared_exchange(std::uint32_t ranks, std::size_t widest_row)
     : ranks_(ranks),
       slot_floats_(std::max(least_slot_floats, (widest_row + ranks - 1) / ranks)),
       slots_(2 * ranks * slot_floats_),
-      given_(std::make_unique<flag[]>(ranks)),
+      given_(std::make_unique<turn_flag[]>(ranks)),
       words_(ranks) {}
 
 std::shared_ptr<shared_exchange> shared_exchange::make(std::uint32_t ranks, std::size_t widest_row) {
@@ -86,47 +83,31 @@ std::shared_ptr<rank_exchange> shared_exchange::end(std::uint32_t rank) {
   return std::make_shared<shared_end>(shared_from_this(), rank);
 }
 
-// Both sides are sequentially consistent: either the one that raises sees the sleeper, or the sleeper sees the flag.
-void shared_exchange::raise(flag& f, std::uint32_t to) noexcept {
-  f.raised.store(to, std::memory_order_seq_cst);
-  if (f.sleepers.load(std::memory_order_seq_cst) > 0) f.raised.notify_all();
-}
-
-void shared_exchange::await(flag& f, std::uint32_t at_least) const {
-  for (int i = 0;; ++i) {
-    const auto seen = f.raised.load(std::memory_order_acquire);
-    if (abandoned_.load(std::memory_order_acquire)) throw device_failure(why_, false);
-    if (static_cast<std::int32_t>(seen - at_least) >= 0) return;
-    if (i < spin_rounds) {
-      _mm_pause();
-      continue;
-    }
-    f.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    f.raised.wait(seen, std::memory_order_seq_cst);
-    f.sleepers.fetch_sub(1, std::memory_order_relaxed);
+void shared_exchange::await(turn_flag& f, std::uint32_t at_least) const {
+  for (;;) {
+    const auto how = f.await(at_least, look);
+    if (how == turn_flag::outcome::raised) return;
+    if (how == turn_flag::outcome::ended) throw device_failure(why_, false);
   }
 }
 
 void shared_exchange::abandon(const std::string& why) {
   {
     const std::lock_guard lock{mutex_};
-    if (abandoned_) return;
+    if (!why_.empty()) return;
     why_ = why;
-    abandoned_.store(true, std::memory_order_release);
   }
-  // A sleeper wakes by another number than it has seen.
-  const auto shake = [](flag& f) {
-    f.raised.fetch_xor(1u << 30, std::memory_order_seq_cst);
-    f.raised.notify_all();
-  };
-  for (std::uint32_t r = 0; r < ranks_; ++r) shake(given_[r]);
-  shake(word_);
+  for (std::uint32_t r = 0; r < ranks_; ++r) given_[r].end();
+  word_.end();
 }
 
 void shared_exchange::renew() {
-  for (std::uint32_t r = 0; r < ranks_; ++r) given_[r].raised = words_[r] = 0;
-  word_.raised = 0;
-  abandoned_.store(false, std::memory_order_release);
+  for (std::uint32_t r = 0; r < ranks_; ++r) {
+    given_[r].renew();
+    words_[r] = 0;
+  }
+  word_.renew();
+  why_.clear();
 }
 
 }  // namespace mooncaf

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/turn_flag.hpp"
 #include "runtime/model/group_exchange.hpp"
 #include "runtime/model/rank_exchange.hpp"
 
@@ -35,29 +36,21 @@ class shared_exchange : public group_exchange, public std::enable_shared_from_th
  private:
   friend class shared_end;
 
-  /// Counts up. Waiters spin first, as the other ranks compute the same: they are nearly there.
-  struct alignas(64) flag {
-    std::atomic<std::uint32_t> raised{0};
-    std::atomic<std::uint32_t> sleepers{0};
-  };
-
   shared_exchange(std::uint32_t ranks, std::size_t widest_row);
   float* slot(std::uint32_t turn, std::uint32_t rank) noexcept {
     return slots_.data() + ((turn & 1) * ranks_ + rank) * slot_floats_;
   }
-  static void raise(flag& f, std::uint32_t to) noexcept;
-  void await(flag& f, std::uint32_t at_least) const;
+  void await(turn_flag& f, std::uint32_t at_least) const;
 
   const std::uint32_t ranks_;
   const std::size_t slot_floats_;
-  std::vector<float> slots_;       ///< [2, ranks, slot]
-  std::unique_ptr<flag[]> given_;  ///< by rank: gathers for which its columns are there
-  flag word_;                      ///< of the first rank: how often it has spoken
+  std::vector<float> slots_;            ///< [2, ranks, slot]
+  std::unique_ptr<turn_flag[]> given_;  ///< by rank: gathers for which its columns are there
+  turn_flag word_;                      ///< of the first rank: how often it has spoken
   std::atomic<bool> goes_on_{true};
   std::vector<std::uint32_t> words_;  ///< by rank: words that it has said or heard
   std::mutex mutex_;                  ///< of ranks that fail at once
-  std::atomic<bool> abandoned_{false};
-  std::string why_;  ///< written before `abandoned_`
+  std::string why_;                   ///< written before the flags end; empty: they have not
 };
 
 }  // namespace mooncaf

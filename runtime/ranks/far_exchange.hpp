@@ -1,20 +1,24 @@
 #pragma once
 // The exchange of a tensor group whose ranks are in several processes.
 //
-//   rank 0   own columns -> own memory | written into a slot of each other rank | awaits theirs | slots -> its rows
-//   rank 1   own columns -> own memory | …
+//   rank 0   own columns -> a slot in the memory of each other rank | awaits theirs | slots -> its rows
+//   rank 1   own columns -> …
 //
 // Slots are there twice, for even and odd gathers: a rank that sends columns of gather n has read all of n - 1, so
-// a rank that has them may write into the slots of n - 1 again. A gather takes one transfer from each rank to each.
+// a rank that has them may write into the slots of n - 1 again. Between processes of one host columns are written
+// into memory that both have mapped, and a flag there is raised; else a gather takes one transfer from each to each.
+// The first columns are always a transfer, which says whether its sender has mapped the other's memory.
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/base/turn_flag.hpp"
 #include "runtime/model/group_exchange.hpp"
 #include "runtime/model/rank_exchange.hpp"
 #include "runtime/ranks/rank_notices.hpp"
@@ -43,6 +47,8 @@ class far_exchange final : public rank_exchange, public group_exchange {
 
   /// Nothing is gathered any more, and the data plane may end. @pre no pass is under way
   void close();
+  /// How many of the others take columns by transfer, as far as the last gather knows: those of other hosts.
+  std::size_t by_transfer() const noexcept;
 
   /// Memory that the others write into.
   region_id slots() const noexcept { return region_; }
@@ -62,6 +68,12 @@ class far_exchange final : public rank_exchange, public group_exchange {
   bool far() const noexcept override { return true; }
 
  private:
+  struct other {
+    exchange_peer at;
+    peer_view view;              ///< of its slots, if it is a process of this host
+    std::optional<bool> direct;  ///< both have mapped the other's; known by its first columns
+    bool early = false;          ///< the columns of the next gather are there already
+  };
   /// Of columns that are on their way, by half of the memory that they leave from.
   struct sends {
     std::mutex mutex;
@@ -72,11 +84,14 @@ class far_exchange final : public rank_exchange, public group_exchange {
 
   far_exchange(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids, rank_notices& notices,
                const tensor_part& part, std::size_t widest_row, arena memory);
-  float* slot(std::uint32_t turn, std::uint32_t rank) const noexcept;
+  turn_flag& flag(std::byte* slots, std::uint32_t rank) const noexcept;
+  float* slot(std::byte* slots, std::uint32_t turn, std::uint32_t rank) const noexcept;
   std::uint64_t offset(std::uint32_t turn, std::uint32_t rank) const noexcept;
   void piece(tensor t);
-  void send(std::uint32_t turn, std::size_t bytes);
-  void await(const exchange_peer& from, std::uint32_t turn);
+  void send(std::uint32_t turn, tensor t);
+  void transfer_to(const other& to, std::uint32_t turn, std::size_t bytes);
+  void await(other& from, std::uint32_t turn);
+  bool here(other& from, std::uint32_t turn);
   void check() const;
 
   data_plane& plane_;
@@ -84,10 +99,10 @@ class far_exchange final : public rank_exchange, public group_exchange {
   rank_notices& notices_;
   const tensor_part part_;
   const std::size_t slot_floats_;
-  arena memory_;  ///< [2, ranks, slot]: the others' columns, and in this rank's own slot those that leave
+  arena
+      memory_;  ///< flags, [2, ranks, slot]: the others' columns, and in this rank's own slot those that leave
   region_id region_;
-  std::vector<exchange_peer> others_;
-  std::vector<bool> early_;  ///< by rank: the columns of the next gather are there already
+  std::vector<other> others_;
   std::uint32_t group_ = 0;
   std::uint32_t turn_ = 0;
   std::shared_ptr<sends> sends_ = std::make_shared<sends>();

@@ -23,8 +23,17 @@ namespace mooncaf {
 ///
 /// ranks of a tensor group, each to each:
 ///        ── columns: its share of a tensor's columns in the other's memory ──►
+///        ── mapped: likewise the first ones, from a rank that has mapped the other's memory ──►
 ///        ── broken: the pass ends here, there will be no more columns ──►
-enum class rank_notice : std::uint32_t { call = 1, layer = 2, reply = 3, columns = 4, broken = 5, quiet = 6 };
+enum class rank_notice : std::uint32_t {
+  call = 1,
+  layer = 2,
+  reply = 3,
+  columns = 4,
+  mapped = 5,
+  broken = 6,
+  quiet = 7
+};
 
 /// Transfers with this request are notices; KV has the number of an attempt's owner, which is never 0.
 inline constexpr request_id notice_request{0};
@@ -38,8 +47,8 @@ class rank_notices {
   struct notice {
     rank_notice kind{};
     std::uint32_t call =
-        0;  ///< number of the call that it belongs to; columns: how often the group has gathered
-    std::uint32_t value = 0;  ///< layer: which; call and reply: bytes; columns, broken: number of the group
+        0;  ///< number of the call that it belongs to; columns, mapped: how often the group has gathered
+    std::uint32_t value = 0;  ///< layer: which; call and reply: bytes; of an exchange: number of the group
   };
   /// Notices of a node come in two streams, each with a reader of its own: of the leader's calls, and of an exchange.
   enum class stream : std::uint8_t { calls, exchange };
@@ -56,7 +65,7 @@ class rank_notices {
     if (!l.verified || l.tag.kind >= static_cast<std::uint32_t>(rank_notice::quiet)) return true;
     {
       const std::lock_guard lock{mutex_};
-      const bool exchanged = n.kind == rank_notice::columns || n.kind == rank_notice::broken;
+      const bool exchanged = n.kind >= rank_notice::columns;
       auto& of = waiting_[{l.from, exchanged ? stream::exchange : stream::calls}];
       // A peer may send without end, and its notices may never be asked for.
       if (of.size() < 4096) of.push_back(n);

@@ -72,6 +72,36 @@ TEST_CASE("a region without shared memory behind it is reached over TCP even on 
   CHECK(std::memcmp(heap.data(), w.from().bytes().data(), heap.size()) == 0);
 }
 
+TEST_CASE("processes of one host work in memory that both have mapped, as long as either holds it") {
+  world<any_path> w;
+  const auto view = w.plane().map(w.receiver().id(), w.there().id);
+  REQUIRE_MESSAGE(view, to_string(view.error()));
+  REQUIRE(view->bytes.size() == w.to().bytes().size());
+  view->bytes[70'000] = std::byte{42};
+  CHECK(w.to().bytes()[70'000] == std::byte{42});
+  w.to().bytes()[3] = std::byte{7};
+  CHECK(view->bytes[3] == std::byte{7});
+  CHECK(w.plane().map(w.receiver().id(), region_id{99}).error() == ec::not_found);
+  std::vector<std::byte> heap(1 * MiB);
+  const auto unshared = w.receiver().plane->register_region(heap);
+  REQUIRE(unshared);
+  introduce(w.sender(), w.receiver());
+  CHECK(w.plane().map(w.receiver().id(), unshared->id).error() == ec::unsupported);
+  auto other_key = w.receiver().plane->local_announcement();
+  for (auto& r : other_key.regions) ++r.access_key;
+  REQUIRE(w.plane().add_peer(other_key.address, other_key.regions));
+  CHECK_FALSE(w.plane().map(w.receiver().id(), w.there().id));
+  w.plane().remove_peer(w.receiver().id());
+  CHECK(view->bytes[70'000] == std::byte{42});
+  CHECK(w.plane().map(w.receiver().id(), w.there().id).error() == ec::not_found);
+  auto far = w.receiver().plane->local_announcement();
+  far.address.host_id = "elsewhere";
+  REQUIRE(w.plane().add_peer(far.address, far.regions));
+  CHECK(w.plane().map(w.receiver().id(), w.there().id).error() == ec::unsupported);
+  world<tcp_path> by_wire;
+  CHECK(by_wire.plane().map(by_wire.receiver().id(), by_wire.there().id).error() == ec::unsupported);
+}
+
 TEST_CASE(
     "memory that the peer cannot map is still written from over shared memory, and what changes is corrupt") {
   world<shm_path> w;

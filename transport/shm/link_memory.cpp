@@ -94,8 +94,8 @@ shared_mapping::~shared_mapping() {
   if (base_) ::munmap(base_, size_);
 }
 
-result<std::byte*> peer_memory::map(int fd, std::uint64_t inode, std::uint64_t fd_size, std::uint64_t offset,
-                                    std::uint64_t length) {
+result<peer_view> peer_memory::map(int fd, std::uint64_t inode, std::uint64_t fd_size, std::uint64_t offset,
+                                   std::uint64_t length) {
   constexpr const char* contradiction = "the peer's description of a region contradicts itself";
   if (offset > fd_size || length > fd_size - offset) return fail(ec::corrupt, contradiction);
   auto it = mappings_.find(inode);
@@ -103,10 +103,10 @@ result<std::byte*> peer_memory::map(int fd, std::uint64_t inode, std::uint64_t f
     if (const auto ok = check_memfd(fd, fd_size); !ok) return fail(ok.error());
     auto mapping = shared_mapping::map(fd, fd_size);
     if (!mapping) return fail(mapping.error());
-    it = mappings_.emplace(inode, std::move(*mapping)).first;
+    it = mappings_.emplace(inode, std::make_shared<const shared_mapping>(std::move(*mapping))).first;
   }
-  if (it->second.size() < offset + length) return fail(ec::corrupt, contradiction);
-  return it->second.base() + offset;
+  if (it->second->size() < offset + length) return fail(ec::corrupt, contradiction);
+  return peer_view{it->second, {it->second->base() + offset, length}};
 }
 
 result<unique_fd> make_memfd(const char* name, std::uint64_t bytes) {

@@ -20,6 +20,7 @@
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
+#include "transport/region.hpp"
 
 namespace mooncaf {
 
@@ -99,12 +100,12 @@ class peer_memory {
   /// @param inode  as the peer names the memfd
   /// @error `ec::corrupt` if the numbers contradict each other or the mapping; `ec::invalid_argument` for a
   /// descriptor that could be cut short.
-  result<std::byte*> map(int fd, std::uint64_t inode, std::uint64_t fd_size, std::uint64_t offset,
-                         std::uint64_t length);
+  result<peer_view> map(int fd, std::uint64_t inode, std::uint64_t fd_size, std::uint64_t offset,
+                        std::uint64_t length);
   void unmap(std::uint64_t inode) { mappings_.erase(inode); }
 
  private:
-  std::unordered_map<std::uint64_t, shared_mapping> mappings_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const shared_mapping>> mappings_;
 };
 
 /// A new memfd of `bytes`; its size is sealed.

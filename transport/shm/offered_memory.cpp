@@ -14,7 +14,7 @@ result<void> offered_memory::add(const shm_packet& offer, const std::vector<uniq
     return fail(ec::invalid_argument, "an offer without a descriptor, or one too many");
   const auto at = memfds_.map(fds[0].get(), offer.fd_inode, offer.fd_size, offer.fd_offset, offer.length);
   if (!at) return fail(at.error());
-  regions_[offer.region] = {*at, offer.length, offer.fd_inode};
+  regions_[offer.region] = {at->bytes.data(), offer.length, offer.fd_inode};
   return {};
 }
 

@@ -125,10 +125,9 @@ result<void> shm_outbound::on_map_reply(const shm_packet& p, const std::vector<u
     return {};
   }
   if (fds.size() != 1) return fail(ec::corrupt, "the peer's description of a region lacks its descriptor");
-  const auto at = mappings_.map(fds[0].get(), p.fd_inode, p.fd_size, p.fd_offset, p.length);
+  auto at = mappings_.map(fds[0].get(), p.fd_inode, p.fd_size, p.fd_offset, p.length);
   if (!at) return fail(at.error());
-  m.base = *at;
-  m.length = p.length;
+  m.view = std::move(*at);
   return {};
 }
 
@@ -145,6 +144,27 @@ void shm_outbound::withdraw(region_id region) {
 }
 
 // ---- orders in ----
+
+void shm_outbound::view(region_id region, view_handler on_there) {
+  views_.push_back({region, std::move(on_there)});
+  answer_views();
+}
+
+// Whoever asked may ask again, and the link may end in between.
+void shm_outbound::answer_views() {
+  for (std::size_t i = 0; stage_ == stage::open && i < views_.size();) {
+    const auto there = mapped(views_[i].region);
+    if (there && *there == nullptr) {
+      ++i;
+      continue;
+    }
+    if (stage_ != stage::open) return;
+    const auto asked = std::move(views_[i].on_there);
+    views_.erase(views_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (there) asked((*there)->view);
+    else asked(fail(there.error()));
+  }
+}
 
 void shm_outbound::submit(transfer what, completion_handler on_done) {
   if (auto* j = book_.submit(std::move(what), std::move(on_done))) enqueue(*j);
@@ -211,6 +231,7 @@ void shm_outbound::end(const error& why) {
   const bool stopped = pulling_stopped();
   socket_.reset();
   queue_.clear();
+  for (const auto& v : std::exchange(views_, {})) v.on_there(fail(why));
   book_.end(why, [&](const job& j) { return stopped || !j.pulled || !j.noticed_some; });
   on_ended_(*this);
   book_.take().tell();

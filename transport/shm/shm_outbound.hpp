@@ -32,6 +32,7 @@ namespace mooncaf {
 class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
  public:
   using ended_handler = std::function<void(shm_outbound&)>;
+  using view_handler = std::function<void(result<peer_view>)>;
 
   shm_outbound(node_state& node, event_loop& loop, std::shared_ptr<const peer_info> peer,
                ended_handler on_ended);
@@ -39,6 +40,8 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   result<void> open();
   void submit(transfer what, completion_handler on_done);
   void cancel(transfer_id id);
+  /// Calls back with the peer's region as it is mapped here, or why it is not.
+  void view(region_id region, view_handler on_there);
   /// Takes answers, copies about one piece. @returns true if there was something to do.
   bool poll();
   void arm();
@@ -75,8 +78,11 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
     std::uint64_t access_key = 0;
     bool pending = false;
     error refusal;
-    std::byte* base = nullptr;
-    std::uint64_t length = 0;
+    peer_view view;
+  };
+  struct wanted_view {
+    region_id region;
+    view_handler on_there;
   };
   struct offered_region {
     bool pending = false;
@@ -100,6 +106,8 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   bool work();
   step prepare(job& j);
   step map_regions(job& j);
+  result<const mapped_region*> mapped(region_id wanted);
+  void answer_views();
   step offer_regions(job& j);
   result<offered_region> offer(region_id id);
   step tell(job& j);
@@ -126,6 +134,7 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   peer_memory mappings_;
   std::unordered_map<region_id, mapped_region> regions_;
   std::unordered_map<region_id, offered_region> offers_;
+  std::vector<wanted_view> views_;  ///< whose answers are awaited
 
   outbound_book<job> book_;
   std::deque<job*> queue_;  // begun and not told to its end; the front is being copied

@@ -22,6 +22,7 @@ bool shm_outbound::poll() {
   const auto self = shared_from_this();
   const bool acked = take_acks();
   book_.take().tell();  // before the next piece is copied
+  answer_views();
   if (stage_ != stage::open) return true;
   const bool worked = work();
   book_.take().tell();
@@ -90,32 +91,37 @@ shm_outbound::step shm_outbound::prepare(job& j) {
 shm_outbound::step shm_outbound::map_regions(job& j) {
   bool waits = false;
   for (const auto& pair : j.what.slices) {
-    const auto& wanted = pair.remote.region;
-    const auto described = peer_->regions.find(wanted);
-    if (described == peer_->regions.end())
-      return finish(j,
-                    fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(wanted)));
-    const auto [it, unknown] = regions_.try_emplace(wanted);
-    auto& m = it->second;
-    if (unknown || m.access_key != described->second.access_key) {
-      m = {.access_key = described->second.access_key, .pending = true};
-      node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
-      const auto sent =
-          send({.type = shm_packet_type::map_request, .region = wanted, .access_key = m.access_key});
-      if (!sent) {
-        end(sent.error());
-        return step::finished;
-      }
-    }
-    if (!m.pending && m.refusal.code != ec::none) {
-      const auto why = m.refusal;
-      // Asked again next time, unless the answer is for good.
-      if (why.code != ec::unsupported) regions_.erase(it);
-      return finish(j, fail(why));
-    }
-    waits |= m.pending;
+    const auto there = mapped(pair.remote.region);
+    if (stage_ != stage::open) return step::finished;
+    if (!there) return finish(j, fail(there.error()));
+    waits |= *there == nullptr;
   }
   return waits ? step::waits : step::worked;
+}
+
+// @returns null while the peer's answer is awaited. Without a connection any more the link ends.
+result<const shm_outbound::mapped_region*> shm_outbound::mapped(region_id wanted) {
+  const auto described = peer_->regions.find(wanted);
+  if (described == peer_->regions.end())
+    return fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(wanted));
+  const auto [it, unknown] = regions_.try_emplace(wanted);
+  auto& m = it->second;
+  if (unknown || m.access_key != described->second.access_key) {
+    m = {.access_key = described->second.access_key, .pending = true, .refusal = {}, .view = {}};
+    node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
+    const auto sent =
+        send({.type = shm_packet_type::map_request, .region = wanted, .access_key = m.access_key});
+    if (!sent) {
+      end(sent.error());
+      return fail(sent.error());
+    }
+  }
+  if (m.pending) return nullptr;
+  if (m.refusal.code == ec::none) return &m;
+  const auto why = m.refusal;
+  // Asked again next time, unless the answer is for good.
+  if (why.code != ec::unsupported) regions_.erase(it);
+  return fail(why);
 }
 
 // Decides which end copies, and offers the owner the regions that it shall copy from. @returns worked: that
@@ -166,7 +172,7 @@ shm_outbound::step shm_outbound::tell(job& j) {
   for (; j.told_slice < j.what.slices.size(); ++j.told_slice, j.told_offset = 0) {
     const auto& pair = j.what.slices[j.told_slice];
     const auto local = node_.regions.resolve(pair.local);
-    const auto inside = check_bounds(pair.remote, regions_[pair.remote.region].length, "remote");
+    const auto inside = check_bounds(pair.remote, regions_[pair.remote.region].view.bytes.size(), "remote");
     if (!local || !inside) return finish(j, fail(local ? inside.error() : local.error()));
     while (j.told_offset < pair.local.length) {
       if (j.notice.pieces.size() >= shm_notice::pieces_max || untold >= notice_bytes) {
@@ -213,7 +219,7 @@ shm_outbound::step shm_outbound::copy_piece(job& j, const slice_pair& pair, std:
   const auto local = node_.regions.resolve({pair.local.region, pair.local.offset + j.slice_offset, n});
   const slice remote{pair.remote.region, pair.remote.offset + j.slice_offset, n};
   const auto& m = regions_[remote.region];
-  const auto inside = check_bounds(remote, m.length, "remote");
+  const auto inside = check_bounds(remote, m.view.bytes.size(), "remote");
   if (!local || !inside) return finish(j, fail(local ? inside.error() : local.error()));
   const auto f =
       j.hold_until != time_point{} ? fault{} : node_.next_fault(transfer_path::shm, j.what.id, j.piece_index);
@@ -226,7 +232,7 @@ shm_outbound::step shm_outbound::copy_piece(job& j, const slice_pair& pair, std:
     end({ec::peer_lost, "the link was cut"});
     return step::finished;
   }
-  auto* there = m.base + remote.offset;
+  auto* there = m.view.bytes.data() + remote.offset;
   const bool write = j.what.op == transfer_op::write;
   const bool checksum = node_.options.checksums && (write || pair.expected_checksum);
   auto sum = j.pulled ? std::optional{wide_checksum(*local, n)}

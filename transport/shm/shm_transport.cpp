@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <future>
 
 #include "transport/net/socket.hpp"
 
@@ -147,6 +148,21 @@ result<std::shared_ptr<shm_outbound>> shm_transport::link_to(node_id peer) {
   if (const auto opened = link->open(); !opened) return fail(opened.error());
   outgoing_[peer] = link;
   return link;
+}
+
+result<peer_view> shm_transport::map(node_id peer, region_id region, duration patience) {
+  const auto info = node_.peers.find(peer);
+  if (info && !info->same_host)
+    return fail(ec::unsupported, "node " + to_string(peer) + " is on another host, or has no shared memory");
+  auto told = std::make_shared<std::promise<result<peer_view>>>();
+  auto there = told->get_future();
+  loop_->post([this, peer, region, told] {
+    if (auto link = link_to(peer))
+      (*link)->view(region, [told](result<peer_view> v) { told->set_value(std::move(v)); });
+    else told->set_value(fail(link.error()));
+  });
+  if (there.wait_for(patience) == std::future_status::ready) return there.get();
+  return fail(ec::timed_out, "node " + to_string(peer) + " does not answer over shared memory");
 }
 
 void shm_transport::cancel(transfer_id id) {

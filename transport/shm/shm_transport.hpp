@@ -38,6 +38,9 @@ class shm_transport final : public transport, private loop_poller {
   void disconnect(node_id peer) override;
   result<void> close(node_id peer) override;
 
+  /// See `data_plane::map`.
+  result<peer_view> map(node_id peer, region_id region, duration patience);
+
   /// Adds the incarnations of a node that has links to us now.
   void incarnations_of(node_id node, std::set<std::uint64_t>& out);
 

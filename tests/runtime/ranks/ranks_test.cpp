@@ -364,7 +364,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a step moves each rank's share of four tensors a layer, and of the logits, to each other rank") {
-  group_world w(usual, 1, true, 4);
+  group_world w(usual, 1, false, 4);
   const auto group = w.group();
   const auto ids = random_tokens(41, 300, 1);
   const auto at = w.blocks(41);
@@ -395,6 +395,17 @@ TEST_CASE("a step moves each rank's share of four tensors a layer, and of the lo
             sizeof(float));  // and a word that all go on
   CHECK(before.transfers == a_pass);
   CHECK(after.transfers == 2 * a_pass);
+}
+
+TEST_CASE("ranks of one host write columns into each other's memory, and transfer none but the first") {
+  group_world w(usual, 1, true, 4);
+  const auto group = w.group();
+  const auto ids = random_tokens(41, 300, 1);
+  const auto at = w.blocks(41);
+  w.feed(*group, at, ids, 40, 0, 5);
+  CHECK(w.own->by_transfer() == 0);
+  for (const auto& s : w.ranks[0]->here->plane->stats())
+    if (s.peer == w.ranks[1]->here->id) CHECK(s.transfers == 1);
 }
 
 TEST_CASE("workers that share a tensor group's ranks take turns") {
