@@ -12,8 +12,8 @@ namespace mooncaf {
 
 namespace {
 
-/// Of a slot: rows of a long prompt go in pieces.
-constexpr std::size_t least_slot_floats = 1024 * 1024;
+/// Of a slot: rows of a long prompt go in pieces that stay in the second-level cache.
+constexpr std::size_t least_slot_floats = 128 * 1024;
 
 std::size_t floats_of_slot(std::size_t widest_row, std::uint32_t ranks) noexcept {
   return std::max(least_slot_floats, (widest_row + ranks - 1) / ranks);

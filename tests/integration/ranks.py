@@ -210,10 +210,11 @@ def the_example_runs_as_it_says():
         assert run.stdout.count(f"layers {layers} of the group") == 1, run.stdout
 
 
-main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,
-      requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again,
-      a_prompt_of_32000_tokens_is_that_of_one_device,
-      an_idle_group_misses_its_rank_at_once,
-      a_leader_that_is_killed_finds_its_ranks_again,
-      a_group_that_does_not_fit_together_says_why,
-      the_example_runs_as_it_says])
+if __name__ == "__main__":
+    main([groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote,
+          requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again,
+          a_prompt_of_32000_tokens_is_that_of_one_device,
+          an_idle_group_misses_its_rank_at_once,
+          a_leader_that_is_killed_finds_its_ranks_again,
+          a_group_that_does_not_fit_together_says_why,
+          the_example_runs_as_it_says])
