@@ -220,6 +220,12 @@ void add_model(table& t) {
                "--role rank among as many processes",
                "prefill, decode, rank"},
               s, at(m, &model_options::tensor), 1u, 64u, "ranks"));
+  t.push_back(integer(
+      {"expert", "expert",
+       "Ranks among which a mixture's experts are divided: --tensor's number, each has some of them and "
+       "gives the others what they made once a layer; 1: each has some rows of every expert",
+       "prefill, decode, rank"},
+      s, at(m, &model_options::expert), 1u, 64u, "ranks"));
   t.push_back(
       integer({"stage", "stage",
                "With --role rank: which of the group's --pipeline stages this process computes, from 1; the "

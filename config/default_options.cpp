@@ -19,6 +19,7 @@ options default_options() {
   o.model.timings_age = defaults::model::timings_age;
   o.model.pipeline = defaults::model::pipeline;
   o.model.tensor = defaults::model::tensor;
+  o.model.expert = defaults::model::expert;
   o.model.kv_dtype = defaults::model::kv_dtype;
   o.model.block_tokens = defaults::model::block_tokens;
   o.model.device = defaults::model::device;

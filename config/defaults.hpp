@@ -37,8 +37,10 @@ inline constexpr std::uint32_t copy_engines = 2;    // one each way, as the card
 inline constexpr std::uint32_t context_length = 0;  // tokens; 0: as the model was trained
 inline constexpr std::uint32_t threads = 0;         // 0: every core; matrix products scale with them
 inline constexpr std::uint32_t tensor = 1;          // ranks; as many threads of one device need no exchange
-inline constexpr std::uint32_t pipeline = 1;        // stages; a model that one device can hold needs no more
-inline constexpr std::uint32_t block_tokens = 64;   // tokens; 1.4 MiB of a 135M model: a link's full speed
+inline constexpr std::uint32_t expert =
+    1;  // ranks; of a layer with few experts some would have nothing to do
+inline constexpr std::uint32_t pipeline = 1;       // stages; a model that one device can hold needs no more
+inline constexpr std::uint32_t block_tokens = 64;  // tokens; 1.4 MiB of a 135M model: a link's full speed
 }  // namespace model
 
 namespace prefill {

@@ -342,6 +342,10 @@ result<void> check_pipeline(const options& o) {
 /// What a tensor group does not do.
 result<void> check_tensor_group(const options& o) {
   const auto& m = o.model;
+  if (m.expert != 1 && m.expert != m.tensor)
+    return fail(ec::invalid_argument,
+                "expert: the ranks that divide experts are those of a stage; give 1, or " +
+                    std::to_string(m.tensor) + " as --tensor");
   if (m.tensor == 1) return {};
   const auto refused = [](const std::string& why) { return fail(ec::invalid_argument, "tensor: " + why); };
   if (m.device != "auto" && m.device != "host")

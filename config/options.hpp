@@ -66,6 +66,7 @@ struct model_options {
   std::chrono::nanoseconds timings_age{};  ///< measured passes of an earlier start that are not older do
   std::uint32_t pipeline = 1;     ///< stages of this process's instances, each with a part of the layers
   std::uint32_t tensor = 1;       ///< ranks of each stage, which share its layers
+  std::uint32_t expert = 1;       ///< … and divide its experts among them, if it is not 1
   std::uint32_t stage = 0;        ///< of a rank: its own, from 1; 0: the only one
   std::uint32_t tensor_rank = 0;  ///< … and which of the stage's ranks it is, from 1; 0: the only one
   mooncaf::kv_dtype kv_dtype = mooncaf::kv_dtype::f16;

@@ -26,6 +26,7 @@ constexpr auto tell_interval = std::chrono::seconds(2);
 std::string rank_text(const layer_range& layers, const tensor_part& part) {
   auto text = to_string(layers);
   if (!part.whole()) text += ", rank " + std::to_string(part.rank + 1) + " of " + std::to_string(part.of);
+  if (part.whole_experts) text += " with whole experts";
   return text;
 }
 
@@ -86,7 +87,7 @@ result<rank_actor> far_group::dial(const surroundings& around, std::uint32_t ind
 far_group::seat far_group::seat_of(const node_context& context, std::uint32_t index) const {
   const auto all = static_cast<std::uint32_t>(context.opts.cluster.ranks.size()) + 1;
   const auto at = index < all - tensor_ ? index : index + 1;
-  return {at / tensor_, all / tensor_, {at % tensor_, tensor_}};
+  return {at / tensor_, all / tensor_, {at % tensor_, tensor_, context.opts.model.expert > 1}};
 }
 
 rank_place far_group::place_of(const node_context& context, std::uint32_t index) const {
@@ -114,6 +115,7 @@ rank_greeting far_group::greeting(const surroundings& around, std::uint32_t inde
   mine.stages = seat.stages;
   mine.rank = seat.part.rank + 1;
   mine.ranks = seat.part.of;
+  mine.whole_experts = seat.part.whole_experts;
   mine.max_batch_tokens =
       std::max(o.cluster.prefill ? budget : 0u, o.cluster.decode ? o.decode.max_batch : 0u);
   mine.max_logit_rows =

@@ -65,11 +65,12 @@ result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_
 /// Which part of a group this process loads.
 stage_share share_here(const options& o) {
   const auto& m = o.model;
+  const bool experts = m.expert > 1;
   if (o.cluster.rank)
-    return {std::max(m.stage, 1u) - 1, m.pipeline, m.tensor, m.tensor > 1 ? m.tensor_rank : 0};
-  if (o.cluster.ranks.empty()) return {0, m.pipeline, m.tensor, 0};
+    return {std::max(m.stage, 1u) - 1, m.pipeline, m.tensor, m.tensor > 1 ? m.tensor_rank : 0, experts};
+  if (o.cluster.ranks.empty()) return {0, m.pipeline, m.tensor, 0, experts};
   const auto stages = static_cast<std::uint32_t>(o.cluster.ranks.size() + 1) / m.tensor;
-  return {stages - 1, stages, m.tensor, m.tensor > 1 ? 1u : 0u};
+  return {stages - 1, stages, m.tensor, m.tensor > 1 ? 1u : 0u, experts};
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "runtime/compute/shared_exchange.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include <chrono>
 
 #include "gpu/device_failure.hpp"
 
@@ -10,33 +9,16 @@ namespace mooncaf {
 namespace {
 
 constexpr auto look = std::chrono::seconds(1);  ///< a rank that fails ends the flags, so nothing is looked at
-/// Of a slot: rows of a long prompt go in pieces that stay in the second-level cache.
-constexpr std::size_t least_slot_floats = 128 * 1024;
-
-void copy_columns(const float* from, std::size_t from_stride, float* to, std::size_t to_stride,
-                  std::size_t rows, std::size_t columns) noexcept {
-  for (std::size_t r = 0; r < rows; ++r)
-    std::memcpy(to + r * to_stride, from + r * from_stride, columns * sizeof(float));
-}
 
 }  // namespace
 
 class shared_end final : public rank_exchange {
  public:
+  using rank_exchange::slot_for;
+
   shared_end(std::shared_ptr<shared_exchange> of, std::uint32_t rank) : x_(std::move(of)), rank_(rank) {}
 
   tensor_part part() const noexcept override { return {rank_, x_->ranks_}; }
-
-  void gather(tensor t) override {
-    const auto columns = (t.cols + x_->ranks_ - 1) / x_->ranks_;
-    const auto most = columns == 0 ? 1 : std::max<std::size_t>(1, x_->slot_floats_ / columns);
-    std::size_t begin = 0;
-    do {
-      const auto rows = std::min(most, t.rows - begin);
-      piece(rows_of(t, begin, rows));
-      begin += rows;
-    } while (begin < t.rows);
-  }
 
   bool goes_on(bool said) override {
     auto& words = x_->words_[rank_];
@@ -51,16 +33,16 @@ class shared_end final : public rank_exchange {
   }
 
  private:
-  void piece(tensor t) {
+  std::size_t room() const noexcept override { return x_->slot_floats_; }
+
+  void swap(std::span<const tensor> parts) override {
     const auto turn = x_->given_[rank_].raised() + 1;
-    const auto own = part().share(t.cols);
-    copy_columns(t.data + own.first, t.stride, x_->slot(turn, rank_), own.count, t.rows, own.count);
+    pack(parts[rank_], x_->slot(turn, rank_));
     x_->given_[rank_].raise(turn);
     for (std::uint32_t r = 0; r < x_->ranks_; ++r) {
       if (r == rank_) continue;
       x_->await(x_->given_[r], turn);
-      const auto other = tensor_part{r, x_->ranks_}.share(t.cols);
-      copy_columns(x_->slot(turn, r), other.count, t.data + other.first, t.stride, t.rows, other.count);
+      unpack(x_->slot(turn, r), parts[r]);
     }
   }
 
@@ -70,7 +52,7 @@ class shared_end final : public rank_exchange {
 
 shared_exchange::shared_exchange(std::uint32_t ranks, std::size_t widest_row)
     : ranks_(ranks),
-      slot_floats_(std::max(least_slot_floats, (widest_row + ranks - 1) / ranks)),
+      slot_floats_(shared_end::slot_for(widest_row, ranks)),
       slots_(2 * ranks * slot_floats_),
       given_(std::make_unique<turn_flag[]>(ranks)),
       words_(ranks) {}

@@ -18,7 +18,8 @@ result<std::unique_ptr<tensor_pass>> tensor_pass::make(std::vector<std::unique_p
   for (std::uint32_t i = 0; i < of; ++i) {
     const auto& one = *ranks[i];
     const auto own = layout_of_share(layout, {i, of});
-    if (one.part() != tensor_part{i, of} || one.layers() != ranks.front()->layers() || one.layout() != own)
+    if (one.part() != tensor_part{i, of, ranks.front()->part().whole_experts} ||
+        one.layers() != ranks.front()->layers() || one.layout() != own)
       return fail(ec::invalid_argument, "rank " + std::to_string(i) + " of a tensor group of " +
                                             std::to_string(of) + " has KV of " + to_string(one.layout()) +
                                             "; the group has " + to_string(layout));

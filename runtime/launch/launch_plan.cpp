@@ -77,14 +77,15 @@ struct planned_rank {
   std::uint32_t number = 0;  ///< in its group, from 1
   std::uint32_t stage = 0, stages = 0;
   std::uint32_t tensor = 1, tensor_rank = 0;
+  std::uint32_t expert = 1;
 };
 
-/// Ranks of a stage of this host's groups, as the file says.
-std::uint32_t tensor_of(const cluster_spec& spec, const host_entry& h) {
+/// A number of the model's settings for this host's groups, as the file says.
+std::uint32_t of_groups(const cluster_spec& spec, const host_entry& h, const char* setting) {
   node_options o;
   for (const auto& s : spec.shared) o.put(s);
   for (const auto& s : h.settings) o.put(s);
-  const auto* value = o.find("model", "tensor");
+  const auto* value = o.find("model", setting);
   std::uint32_t n = 1;
   if (value != nullptr) std::from_chars(value->data(), value->data() + value->size(), n);
   return std::max(n, 1u);
@@ -98,7 +99,7 @@ result<std::vector<planned_rank>> ranks_of(const cluster_spec& spec) {
   for (const auto& h : spec.hosts) {
     for (const auto& [key, hosts] : h.ranks) {
       const auto all = static_cast<std::uint32_t>(hosts.size()) + 1;
-      const auto tensor = tensor_of(spec, h);
+      const auto tensor = of_groups(spec, h, "tensor");
       if (all % tensor != 0)
         return fail(ec::invalid_argument, "[" + h.name + "] " + key + "_ranks names " +
                                               std::to_string(all - 1) + " hosts, which with its own are no " +
@@ -120,7 +121,8 @@ result<std::vector<planned_rank>> ranks_of(const cluster_spec& spec) {
                            at / tensor + 1,
                            all / tensor,
                            tensor,
-                           at % tensor + 1});
+                           at % tensor + 1,
+                           of_groups(spec, h, "expert")});
         }
       }
     }
@@ -206,6 +208,7 @@ class host_planner {
     if (rank.tensor == 1) return;
     o.put("model", "tensor", std::to_string(rank.tensor));
     o.put("model", "tensor_rank", std::to_string(rank.tensor_rank));
+    if (rank.expert != 1) o.put("model", "expert", std::to_string(rank.expert));
   }
 
   /// Renames the operator's files to the names of their copies on the host.

@@ -66,7 +66,7 @@ result<void> add_weights(weights_and_words& into, const devices_t& devices, std:
                          const Load& load) {
   const auto count = devices.stages(), ranks = devices.share.ranks;
   const auto layers = into.identity.config.n_layers;
-  if (auto fits = check_tensor(into.identity.config, ranks); !fits) return fits;
+  if (auto fits = check_tensor(into.identity.config, ranks, devices.share.whole_experts); !fits) return fits;
   if (count > layers)
     return fail(ec::invalid_argument, "pipeline: " + std::to_string(count) +
                                           " stages are more than the model's " + std::to_string(layers) +
@@ -75,8 +75,8 @@ result<void> add_weights(weights_and_words& into, const devices_t& devices, std:
     auto seen = watched(*devices.all[i], bytes / count / ranks);
     const auto here = devices.ranks_here();
     const auto rank = devices.share.rank == 0 ? i % here : devices.share.rank - 1;
-    auto net =
-        load(seen, stage_layers(layers, count, devices.share.first + i / here), tensor_part{rank, ranks});
+    auto net = load(seen, stage_layers(layers, count, devices.share.first + i / here),
+                    tensor_part{rank, ranks, devices.share.whole_experts});
     if (!net) return fail(net.error());
     into.nets.push_back(std::move(*net));
   }

@@ -24,10 +24,11 @@ struct model_needs {
 
 /// Stages of a group.
 struct stage_share {
-  std::uint32_t first = 0;  ///< of them
-  std::uint32_t of = 0;     ///< all stages of the group; 0: these are all
-  std::uint32_t ranks = 1;  ///< that share the layers of a stage
-  std::uint32_t rank = 0;   ///< which of them the devices are, from 1: one of each stage; 0: all
+  std::uint32_t first = 0;     ///< of them
+  std::uint32_t of = 0;        ///< all stages of the group; 0: these are all
+  std::uint32_t ranks = 1;     ///< that share the layers of a stage
+  std::uint32_t rank = 0;      ///< which of them the devices are, from 1: one of each stage; 0: all
+  bool whole_experts = false;  ///< see `tensor_part`
 };
 
 struct served_model {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/tensor_part.hpp"
 
 namespace mooncaf {
 
@@ -25,6 +26,10 @@ class expert_choice {
   /// The tokens that go to expert `e`, ascending, and the weights that they go there with.
   std::span<const std::uint32_t> rows(std::uint32_t e) const noexcept { return part(rows_, e); }
   std::span<const float> weights(std::uint32_t e) const noexcept { return part(weights_, e); }
+  /// Where the rows of experts [first, first + count) are in the row of all experts' rows.
+  part_range place(std::size_t first, std::size_t count = 1) const noexcept {
+    return {begin_[first], begin_[first + count] - begin_[first]};
+  }
 
  private:
   template <class T>

@@ -308,20 +308,26 @@ class model_builder {
   /// Files hold the experts of a layer one behind the other in one tensor, or each for itself.
   void expert(ffn_weights& w, const std::string& p, std::uint32_t e) {
     const auto& c = model_->config_;
+    const auto& share = model_->share_;
+    const auto how = share.whole_experts ? cut::none : cut::rows;
+    const auto all = wanted_;
+    wanted_ = all && (!share.whole_experts || share.share(c.n_experts).has(e));
     const auto one = [&](std::unique_ptr<weight>& into, const std::string& name, std::size_t rows,
                          std::size_t cols) {
       if (!error_ && find(p + name + "_exps.weight"))
-        matrix(into, p + name + "_exps.weight", rows, cols, {e * rows, c.n_experts * rows});
-      else matrix(into, p + name + "." + std::to_string(e) + ".weight", rows, cols);
+        matrix(into, p + name + "_exps.weight", rows, cols, {e * rows, c.n_experts * rows}, how);
+      else matrix(into, p + name + "." + std::to_string(e) + ".weight", rows, cols, {}, how);
     };
     one(w.gate, "ffn_gate", c.ffn_dim, c.dim);
     one(w.up, "ffn_up", c.ffn_dim, c.dim);
     one(w.down, "ffn_down", c.dim, c.ffn_dim);
-    if (!c.ffn_biases) return;
-    const auto number = "." + std::to_string(e) + ".bias";
-    vector(w.gate_bias, p + "ffn_gate" + number, c.ffn_dim, true, cut::rows);
-    vector(w.up_bias, p + "ffn_up" + number, c.ffn_dim, true, cut::rows);
-    vector(w.down_bias, p + "ffn_down" + number, c.dim, true, cut::rows);
+    if (c.ffn_biases) {
+      const auto number = "." + std::to_string(e) + ".bias";
+      vector(w.gate_bias, p + "ffn_gate" + number, c.ffn_dim, true, how);
+      vector(w.up_bias, p + "ffn_up" + number, c.ffn_dim, true, how);
+      vector(w.down_bias, p + "ffn_down" + number, c.dim, true, how);
+    }
+    wanted_ = all;
   }
 
   /// The product that decides where a token goes is one of f32 numbers, however the file stores them.

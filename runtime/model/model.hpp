@@ -55,9 +55,9 @@ struct layer_weights {
   std::unique_ptr<weight> router;              ///< [n_experts, dim] in f32, in a mixture
   const float* router_bias = nullptr;          ///< [n_experts], of its scores
   std::vector<float> choice_bias;              ///< [n_experts] or none: see `expert_choice`; on the host
-  std::vector<ffn_weights> ffn;                ///< one, or [n_experts]
-  ffn_weights shared;                          ///< beside the experts, with `model_config::shared_ffn_dim`
-  std::unique_ptr<weight> shared_router;       ///< [1, dim] in f32, with `model_config::shared_gated`
+  std::vector<ffn_weights> ffn;  ///< one, or [n_experts], without weights where another rank has them
+  ffn_weights shared;            ///< beside the experts, with `model_config::shared_ffn_dim`
+  std::unique_ptr<weight> shared_router;  ///< [1, dim] in f32, with `model_config::shared_gated`
 };
 
 /// The served model as every process of its cluster knows it, computing or not.

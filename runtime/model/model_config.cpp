@@ -81,7 +81,7 @@ kv_layout layout_of_share(const kv_layout& whole, tensor_part part) noexcept {
   return own;
 }
 
-result<void> check_tensor(const model_config& c, std::uint32_t ranks) {
+result<void> check_tensor(const model_config& c, std::uint32_t ranks, bool whole_experts) {
   const auto refused = [&](const std::string& what) {
     return fail(ec::invalid_argument, "tensor: " + std::to_string(ranks) + " ranks cannot share " + what);
   };
@@ -90,6 +90,10 @@ result<void> check_tensor(const model_config& c, std::uint32_t ranks) {
   if (c.n_kv_heads % ranks != 0 && ranks % c.n_kv_heads != 0)
     return refused("the model's " + std::to_string(c.n_kv_heads) +
                    " KV heads; allowed: its divisors and multiples");
+  if (whole_experts && c.n_experts < ranks)
+    return fail(ec::invalid_argument, "expert: " + std::to_string(ranks) +
+                                          " ranks cannot divide the model's " + std::to_string(c.n_experts) +
+                                          " experts");
   return {};
 }
 

@@ -135,7 +135,7 @@ model_config config_of_share(const model_config& whole, tensor_part part);
 kv_layout layout_of_share(const kv_layout& whole, tensor_part part) noexcept;
 
 /// Whether a model can be divided among so many ranks. @error `ec::invalid_argument` says what is not divisible.
-result<void> check_tensor(const model_config& whole, std::uint32_t ranks);
+result<void> check_tensor(const model_config& whole, std::uint32_t ranks, bool whole_experts = false);
 
 /// Layout of the KV blocks of this model.
 kv_layout layout_of(const model_config& config, std::uint32_t block_tokens, kv_dtype dtype) noexcept;

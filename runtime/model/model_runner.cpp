@@ -59,7 +59,7 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   // Only beside a device with memory of its own pages may be in another order.
   if (!dev.info().host_memory) shape.pages = options.layout.pages;
   shape.block_heads = options.layout.block_heads;
-  if ((options.exchange ? options.exchange->part() : tensor_part{}) != m->share())
+  if (!(options.exchange ? options.exchange->part() : tensor_part{}).same_seat(m->share()))
     return fail(ec::invalid_argument, "model runner: a share of a model needs a tensor group's other ranks");
   if (options.exchange && (!dev.info().host_buffers || options.lora_rank != 0))
     return fail(ec::invalid_argument,
@@ -79,10 +79,10 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
 
-  auto scratch =
-      pass_scratch::make(dev, c,
-                         {options.max_batch_tokens, options.max_logit_rows,
-                          !r->logits_in_place_ && r->model_->makes_logits(), r->model_->share().of});
+  auto scratch = pass_scratch::make(
+      dev, c,
+      {options.max_batch_tokens, options.max_logit_rows, !r->logits_in_place_ && r->model_->makes_logits(),
+       r->model_->share().of, r->model_->share().whole_experts});
   if (!scratch) return fail(std::move(scratch.error()));
   r->scratch_ = std::move(*scratch);
   r->queue_ = dev.make_queue(options.priority);
@@ -463,10 +463,10 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
 }
 
 /// One feed-forward part, or one expert, of at most a tile of rows.
-void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
+void model_runner::through(const ffn_weights& w, tensor h, tensor out, bool whole) {
   const auto& c = model_->config();
   const auto all = scratch_->gate(h.rows, w.down->cols());
-  const auto gate = own(all);
+  const auto gate = whole ? all : own(all);
   const auto up = scratch_->up(h.rows, w.up->rows());
   const std::array widen{linear_job{w.gate.get(), w.gate_bias, gate}, linear_job{w.up.get(), w.up_bias, up}};
   queue_->linear(h, widen);
@@ -475,10 +475,10 @@ void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   if (c.glu_limit != 0) queue_->clamped_swiglu(gate, up, c.glu_limit, gate);
   else if (c.gelu) queue_->geglu(gate, up, gate);
   else queue_->swiglu(gate, up, gate);
-  gather(all);
-  const std::array narrow{linear_job{w.down.get(), w.down_bias, own(out)}};
+  if (!whole) gather(all);
+  const std::array narrow{linear_job{w.down.get(), w.down_bias, whole ? out : own(out)}};
   queue_->linear(all, narrow);
-  gather(out);
+  if (!whole) gather(out);
   adapt(lora_site::down, all, out);
 }
 
@@ -503,6 +503,7 @@ void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
   }
   queue_->synchronize();
   scratch_->experts.choose(seen, c, w.choice_bias);
+  if (part().whole_experts) return mix_divided(w, h, x);
   for (std::uint32_t e = 0; e < c.n_experts; ++e) {
     const auto rows = scratch_->experts.rows(e);
     if (rows.empty()) continue;
@@ -512,6 +513,30 @@ void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
     through(w.ffn[e], picked, projected);
     queue_->scatter_add(projected, rows, scratch_->experts.weights(e), x);
   }
+}
+
+/// The same with experts divided among ranks: what they made is gathered, and every rank adds all of it.
+void model_runner::mix_divided(const layer_weights& w, tensor h, tensor x) {
+  const auto& experts = scratch_->experts;
+  const std::size_t count = model_->config().n_experts;
+  const auto mixed = scratch_->mixed(experts.place(0, count).count);
+  for (std::uint32_t e = 0; e < count; ++e) {
+    const auto rows = experts.rows(e);
+    if (rows.empty() || w.ffn[e].gate == nullptr) continue;
+    const auto picked = scratch_->picked(rows.size());
+    queue_->gather(h, rows, picked);
+    through(w.ffn[e], picked, rows_of(mixed, experts.place(e).first, rows.size()), true);
+  }
+  std::vector<part_range> of;
+  for (std::uint32_t rank = 0; rank < part().of; ++rank) {
+    const auto theirs = tensor_part{rank, part().of}.share(count);
+    of.push_back(experts.place(theirs.first, theirs.count));
+  }
+  queue_->synchronize();
+  options_.exchange->gather_rows(mixed, of);
+  for (std::uint32_t e = 0; e < count; ++e)
+    if (const auto rows = experts.rows(e); !rows.empty())
+      queue_->scatter_add(rows_of(mixed, experts.place(e).first, rows.size()), rows, experts.weights(e), x);
 }
 
 /// x += the shared part of a mixture, weighted where the family does: by scores that `mix_experts`

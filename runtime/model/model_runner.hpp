@@ -100,8 +100,9 @@ class model_runner final : public forward_pass, public pass_stage {
                       std::span<const std::int32_t> positions, tensor projected);
   void feed_forward(const layer_weights& w, tensor x);
   void mix_experts(const layer_weights& w, tensor h, tensor x);
+  void mix_divided(const layer_weights& w, tensor h, tensor x);
   void add_shared(const layer_weights& w, tensor h, tensor x);
-  void through(const ffn_weights& w, tensor h, tensor out);
+  void through(const ffn_weights& w, tensor h, tensor out, bool whole = false);
   void adapt(lora_site site, tensor x, tensor out);
   void join(tensor x, tensor part, const float* post_gain);
   void write_logits(std::span<const batch_item> items, std::span<float> logits);

@@ -35,6 +35,7 @@ result<std::unique_ptr<pass_scratch>> pass_scratch::make(device& dev, const mode
   s->up_ = take(tile * c.widest_ffn());
   if (c.n_experts != 0) {
     s->picked_ = take(tile * c.dim);
+    s->mixed_ = take(most.whole_experts ? tile * c.experts_per_token * c.dim : 0);
     s->scores_ = take(tile * c.n_experts);
     s->seen_scores.resize(tile * c.n_experts);
     s->shares_ = take(c.shared_gated ? tile : 0);

@@ -30,6 +30,7 @@ class pass_scratch {
     std::size_t logit_rows = 1;  ///< items of one pass that want logits
     bool logits = true;          ///< they are computed here, not in the host's memory
     std::uint32_t ranks = 1;     ///< of a tensor group: rows have the heads of all
+    bool whole_experts = false;  ///< its ranks have some experts each
   };
   /// @error `ec::out_of_space`.
   static result<std::unique_ptr<pass_scratch>> make(device& dev, const model_config& c, const limits& most);
@@ -51,6 +52,8 @@ class pass_scratch {
   tensor up(std::size_t rows, std::size_t cols) const noexcept { return view(up_, rows, cols); }
   /// [rows, dim]: the rows of a tile that one expert takes.
   tensor picked(std::size_t rows) const noexcept { return view(picked_, rows, dim_); }
+  /// [rows, dim]: what a tile's experts have made of the rows that each takes, one expert behind the other.
+  tensor mixed(std::size_t rows) const noexcept { return view(mixed_, rows, dim_); }
   /// [rows, n_experts]: the router's scores of a tile.
   tensor scores(std::size_t rows) const noexcept { return view(scores_, rows, n_experts_); }
   /// [rows, 1]: scores of a tile's shared part, where a family has them.
@@ -83,7 +86,7 @@ class pass_scratch {
   std::size_t dim_ = 0, kv_dim_ = 0, n_experts_ = 0, vocab_size_ = 0;
   // Offsets into `memory_`, in floats.
   std::size_t x_ = 0, h_ = 0, q_ = 0, k_ = 0, v_ = 0, heads_ = 0, gate_ = 0, up_ = 0;
-  std::size_t picked_ = 0, scores_ = 0, shares_ = 0, last_ = 0, logits_ = 0;
+  std::size_t picked_ = 0, mixed_ = 0, scores_ = 0, shares_ = 0, last_ = 0, logits_ = 0;
 };
 
 }  // namespace mooncaf

@@ -5,6 +5,9 @@
 // them from the whole input and in the order in which one device adds. Ranks give each other their columns before
 // the next product (`rank_exchange`). So a group of any size has the bits of one device, and one device pays
 // nothing for that; where partial sums are exchanged instead, their order depends on the number of ranks.
+//
+// A mixture's experts may be divided whole instead: a rank computes what goes to its experts, and gives the others
+// those rows once a layer; each then adds them in the order of the experts.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +17,7 @@ namespace mooncaf {
 /// Columns, rows or heads [first, first + count).
 struct part_range {
   std::size_t first = 0, count = 0;
+  constexpr bool has(std::size_t i) const noexcept { return i >= first && i < first + count; }
   friend constexpr bool operator==(const part_range&, const part_range&) noexcept = default;
 };
 
@@ -21,8 +25,12 @@ struct part_range {
 struct tensor_part {
   std::uint32_t rank = 0;
   std::uint32_t of = 1;
+  bool whole_experts = false;  ///< it has some of a mixture's experts, not some rows of each
 
   constexpr bool whole() const noexcept { return of == 1; }
+  constexpr bool same_seat(const tensor_part& other) const noexcept {
+    return rank == other.rank && of == other.of;
+  }
   /// Its share of `n` columns or rows: as equal as they can be.
   constexpr part_range share(std::size_t n) const noexcept {
     const auto first = n * rank / of;

@@ -2,30 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "gpu/device_failure.hpp"
 #include "runtime/ranks/notice_transfer.hpp"
 
 namespace mooncaf {
-
-namespace {
-
-/// Of a slot: rows of a long prompt go in pieces that stay in the second-level cache.
-constexpr std::size_t least_slot_floats = 128 * 1024;
-
-std::size_t floats_of_slot(std::size_t widest_row, std::uint32_t ranks) noexcept {
-  return std::max(least_slot_floats, (widest_row + ranks - 1) / ranks);
-}
-
-/// Own columns, row behind row.
-void copy_columns(tensor t, const part_range& own, float* to) noexcept {
-  for (std::size_t r = 0; r < t.rows; ++r)
-    std::memcpy(to + r * own.count, t.row(r) + own.first, own.count * sizeof(float));
-}
-
-}  // namespace
 
 far_exchange::far_exchange(data_plane& plane, std::shared_ptr<std::atomic<std::uint64_t>> ids,
                            rank_notices& notices, const tensor_part& part, std::size_t widest_row,
@@ -34,14 +16,14 @@ far_exchange::far_exchange(data_plane& plane, std::shared_ptr<std::atomic<std::u
       ids_(std::move(ids)),
       notices_(notices),
       part_(part),
-      slot_floats_(floats_of_slot(widest_row, part.of)),
+      slot_floats_(slot_for(widest_row, part.of)),
       memory_(std::move(memory)) {}
 
 result<std::shared_ptr<far_exchange>> far_exchange::make(data_plane& plane,
                                                          std::shared_ptr<std::atomic<std::uint64_t>> ids,
                                                          rank_notices& notices, const tensor_part& part,
                                                          std::size_t widest_row) {
-  const auto slots = 2 * floats_of_slot(widest_row, part.of) * sizeof(float);
+  const auto slots = 2 * slot_for(widest_row, part.of) * sizeof(float);
   auto memory = arena::create("mooncaf-exchange", part.of * (sizeof(turn_flag) + slots));
   if (!memory) return fail(std::move(memory.error()));
   std::shared_ptr<far_exchange> made{
@@ -108,32 +90,22 @@ float* far_exchange::slot(std::byte* slots, std::uint32_t turn, std::uint32_t ra
   return reinterpret_cast<float*>(slots + offset(turn & 1, rank));
 }
 
-void far_exchange::gather(tensor t) {
-  const auto columns = (t.cols + part_.of - 1) / part_.of;
-  if (columns == 0) return;  // ranks share no blocks
-  const auto most = std::max<std::size_t>(1, slot_floats_ / columns);
-  for (std::size_t begin = 0; begin < t.rows; begin += most)
-    piece(rows_of(t, begin, std::min(most, t.rows - begin)));
-}
-
-void far_exchange::piece(tensor t) {
+void far_exchange::swap(std::span<const tensor> parts) {
+  const auto empty = [](const tensor& t) { return t.rows * t.cols == 0; };
+  if (std::ranges::all_of(parts, empty)) return;  // ranks share no blocks
   const auto turn = ++turn_;
   check();
-  send(turn, t);
+  send(turn, parts[part_.rank]);
   for (auto& from : others_) {
     await(from, turn);
-    const auto share = tensor_part{from.at.rank, part_.of}.share(t.cols);
-    const auto* columns = slot(memory_.base(), turn, from.at.rank);
-    for (std::size_t r = 0; r < t.rows; ++r)
-      std::memcpy(t.row(r) + share.first, columns + r * share.count, share.count * sizeof(float));
+    unpack(slot(memory_.base(), turn, from.at.rank), parts[from.at.rank]);
   }
 }
 
-void far_exchange::send(std::uint32_t turn, tensor t) {
-  const auto own = part_.share(t.cols);
+void far_exchange::send(std::uint32_t turn, tensor own) {
   for (const auto& to : others_) {
     if (!to.direct.value_or(false)) continue;
-    copy_columns(t, own, slot(to.view.bytes.data(), turn, part_.rank));
+    pack(own, slot(to.view.bytes.data(), turn, part_.rank));
     flag(to.view.bytes.data(), part_.rank).raise(turn);
   }
   const auto transfers = by_transfer();
@@ -143,9 +115,9 @@ void far_exchange::send(std::uint32_t turn, tensor t) {
     sends_->changed.wait(lock, [&] { return sends_->under_way[turn & 1] == 0; });
     sends_->under_way[turn & 1] = transfers;
   }
-  copy_columns(t, own, slot(memory_.base(), turn, part_.rank));
+  pack(own, slot(memory_.base(), turn, part_.rank));
   for (const auto& to : others_)
-    if (!to.direct.value_or(false)) transfer_to(to, turn, t.rows * own.count * sizeof(float));
+    if (!to.direct.value_or(false)) transfer_to(to, turn, own.rows * own.cols * sizeof(float));
 }
 
 void far_exchange::transfer_to(const other& to, std::uint32_t turn, std::size_t bytes) {
@@ -153,7 +125,7 @@ void far_exchange::transfer_to(const other& to, std::uint32_t turn, std::size_t 
   transfer order;
   order.id = transfer_id{ids_->fetch_add(1)};
   order.peer = to.at.node;
-  order.slices = {{{region_, from, bytes}, {to.at.slots.id, from, bytes}, {}}};
+  if (bytes != 0) order.slices = {{{region_, from, bytes}, {to.at.slots.id, from, bytes}, {}}};
   const auto kind = to.view.bytes.empty() ? rank_notice::columns : rank_notice::mapped;
   order.tag = rank_notices::tag_of({kind, turn, group_});
   plane_.submit(std::move(order), [on = sends_, turn](const completion& c) {

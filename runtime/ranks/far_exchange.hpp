@@ -59,7 +59,6 @@ class far_exchange final : public rank_exchange, public group_exchange {
 
   // rank_exchange. A pass is not called off, so the first rank's word is known already.
   tensor_part part() const noexcept override { return part_; }
-  void gather(tensor t) override;
   bool goes_on(bool said) override { return said; }
 
   // group_exchange
@@ -87,8 +86,9 @@ class far_exchange final : public rank_exchange, public group_exchange {
   turn_flag& flag(std::byte* slots, std::uint32_t rank) const noexcept;
   float* slot(std::byte* slots, std::uint32_t turn, std::uint32_t rank) const noexcept;
   std::uint64_t offset(std::uint32_t turn, std::uint32_t rank) const noexcept;
-  void piece(tensor t);
-  void send(std::uint32_t turn, tensor t);
+  void swap(std::span<const tensor> parts) override;
+  std::size_t room() const noexcept override { return slot_floats_; }
+  void send(std::uint32_t turn, tensor own);
   void transfer_to(const other& to, std::uint32_t turn, std::size_t bytes);
   void await(other& from, std::uint32_t turn);
   bool here(other& from, std::uint32_t turn);

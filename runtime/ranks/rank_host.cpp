@@ -13,13 +13,15 @@ result<void> rank_host::check(const rank_greeting& leader) const {
   };
   if (leader.fingerprint != self_.fingerprint) return differ(leader.model, self_.about);
   const auto share = self_.net->share();
-  const auto place = [](std::uint32_t stage, std::uint32_t stages, std::uint32_t rank, std::uint32_t ranks) {
+  const auto place = [](std::uint32_t stage, std::uint32_t stages, const tensor_part& part) {
     auto text = "stage " + std::to_string(stage) + " of " + std::to_string(stages);
-    if (ranks > 1) text += ", rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+    if (!part.whole()) text += ", rank " + std::to_string(part.rank + 1) + " of " + std::to_string(part.of);
+    if (part.whole_experts) text += " with whole experts";
     return text;
   };
-  const auto theirs = place(leader.stage, leader.stages, leader.rank, leader.ranks);
-  const auto ours = place(self_.stage, self_.stages, share.rank + 1, share.of);
+  const auto theirs =
+      place(leader.stage, leader.stages, {leader.rank - 1, leader.ranks, leader.whole_experts});
+  const auto ours = place(self_.stage, self_.stages, share);
   return theirs == ours ? result<void>{} : differ("it as " + theirs, "is " + ours);
 }
 

@@ -22,6 +22,7 @@ struct rank_greeting {
   std::uint32_t stages = 0;
   std::uint32_t rank = 0;  ///< … and as which of its ranks, from 1
   std::uint32_t ranks = 0;
+  bool whole_experts = false;          ///< see `tensor_part`
   std::uint32_t max_batch_tokens = 0;  ///< of a pass
   std::uint32_t max_logit_rows = 0;    ///< … that want logits
   std::uint32_t context_tokens = 0;    ///< the longest context

@@ -4,8 +4,9 @@
   tests/bench/tensor_group.py [ROUNDS]
 
 Each round asks every server for a prompt of 1,024 tokens and then 128 tokens one after another, so that a machine that
-slows down slows all. The model is made up: 16 layers of dim 1024. Medians, and their ratio to one device.
+slows down slows all. The models are made up: 16 layers of dim 1024, and a mixture. Medians, and their ratio to one device.
 """
+import contextlib
 import os
 import random
 import statistics
@@ -17,13 +18,18 @@ from cluster import Cluster, free_port, one_server  # noqa: E402
 from ranks import OWN, start_ranks  # noqa: E402
 
 MODEL = ("--model", "dummy:layers=16,dim=1024,heads=16,kv_heads=4,ffn=2816,vocab=32000,ctx=4096")
+MIXTURE = ("--model", "dummy:gpt-oss-20b,layers=8,dim=1024,heads=16,kv_heads=4,ffn=1024,vocab=32000", "--context-length", "4096")
 PROMPT, TOKENS = 1024, 128
 
 
-def in_two_processes(cluster):
+def in_one_process(cluster, *options):
+    return one_server(cluster, "--threads", "2", "--prefill-instances", "1", *options)
+
+
+def in_two_processes(cluster, *options):
     port = free_port()
-    cluster.start("leader", *MODEL, "--threads", "1", "--http", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0", *OWN,
-                  "--prefill-instances", "1", *start_ranks(cluster, 1, *MODEL, "--threads", "1", tensor=2))
+    cluster.start("leader", *options, "--threads", "1", "--http", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0", *OWN,
+                  "--prefill-instances", "1", *start_ranks(cluster, 1, *options, "--threads", "1", tensor=2))
     return cluster.wait_healthy("127.0.0.1", port)
 
 
@@ -33,15 +39,11 @@ def seconds(client, prompt, tokens):
     return time.monotonic() - began
 
 
-def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    ways = {"one device, 2 threads": lambda c: one_server(c, *MODEL, "--threads", "2", "--prefill-instances", "1"),
-            "2 ranks, one process": lambda c: one_server(c, *MODEL, "--threads", "2", "--tensor", "2", "--prefill-instances", "1"),
-            "2 ranks, two processes": in_two_processes}
+def compare(ways, rounds):
     draw = random.Random(1)
     took = {way: [] for way in ways}
-    with Cluster() as one, Cluster() as same, Cluster() as two:
-        clients = {way: start(c) for (way, start), c in zip(ways.items(), (one, same, two))}
+    with contextlib.ExitStack() as clusters:
+        clients = {way: start(clusters.enter_context(Cluster()), *options) for way, (start, options) in ways.items()}
         for _ in range(rounds + 1):
             prompt = [draw.randrange(32000) for _ in range(PROMPT)]
             for way, client in clients.items():
@@ -51,7 +53,23 @@ def main():
     for way, of in took.items():
         prompt, decode = (statistics.median(x) for x in zip(*of[1:]))
         base = base or (prompt, decode)
-        print(f"{way:24} prompt {prompt:7.0f} tokens/s ({prompt / base[0]:.2f})   decode {decode:6.1f} tokens/s ({decode / base[1]:.2f})")
+        print(f"{way:40} prompt {prompt:7.0f} tokens/s ({prompt / base[0]:.2f})   decode {decode:6.1f} tokens/s ({decode / base[1]:.2f})",
+              flush=True)
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    compare({"one device, 2 threads": (in_one_process, MODEL),
+             "2 ranks, one process": (in_one_process, (*MODEL, "--tensor", "2")),
+             "2 ranks, two processes": (in_two_processes, MODEL)}, rounds)
+    divided = (*MIXTURE, "--expert", "2")
+    compare({"mixture: one device, 2 threads": (in_one_process, MIXTURE),
+             "2 ranks, one process, rows of experts": (in_one_process, (*MIXTURE, "--tensor", "2")),
+             "2 ranks, one process, whole experts": (in_one_process, (*divided, "--tensor", "2")),
+             "2 ranks, two processes, rows of experts": (in_two_processes, MIXTURE),
+             "2 ranks, two processes, whole experts": (in_two_processes, divided),
+             "2 ranks over TCP, rows of experts": (in_two_processes, (*MIXTURE, "--no-shm")),
+             "2 ranks over TCP, whole experts": (in_two_processes, (*divided, "--no-shm"))}, rounds)
 
 
 if __name__ == "__main__":

@@ -87,12 +87,15 @@ def other_families_and_formats_give_the_tokens_of_one_device():
               "dummy:deepseek-v2-lite,layers=4,vocab=1024")
     for model, options in ((shapes[0], ()), (shapes[1], ()), (MODEL, ("--kv-dtype", "int8"))):
         seen = []
-        for size in ((1, 1), (3, 1), (1, 3 if model == MODEL else 4)):
+        groups = [sizes(1, 1), sizes(3, 1), sizes(1, 3 if model == MODEL else 4)]
+        if model != MODEL:
+            groups.append((*sizes(1, 4), "--expert", "4"))
+        for size in groups:
             with Cluster() as cluster:
-                client = one_server(cluster, "--model", model, "--prefill-instances", "1", *sizes(*size),
+                client = one_server(cluster, "--model", model, "--prefill-instances", "1", *size,
                                     "--chunk-tokens", "64", "--context-length", "2048", *options)
                 seen.append([answer(client, STORY[:length])[0] for length in (900, 40)])
-        assert seen[0] == seen[1] == seen[2], (model, seen)
+        assert all(one == seen[0] for one in seen), (model, seen)
 
 
 def requests_side_by_side_with_prompt_probabilities_and_embeddings_are_as_alone():
@@ -169,7 +172,9 @@ def a_group_that_cannot_be_says_why_and_ends():
     for options, words in ((("--tensor", "2"), "tensor: 2 ranks cannot share the model's 9 attention heads"),
                            (("--tensor", "3", "--device", "linked"), "leave out --device"),
                            (("--tensor", "3", "--device", "model:a800x8-llama70b"), "leave out --device"),
-                           (("--tensor", "3", "--lora-modules", "a=b"), "tensor: ")):
+                           (("--tensor", "3", "--lora-modules", "a=b"), "tensor: "),
+                           (("--tensor", "3", "--expert", "2"), "expert: the ranks that divide experts are those of a stage; give 1, or 3"),
+                           (("--tensor", "3", "--expert", "3"), "expert: 3 ranks cannot divide the model's 0 experts")):
         text = refusal("--model", MODEL, *options)
         assert words in text, (options, text)
     text = refusal("--model", MODEL, "--pipeline", "65")

@@ -11,6 +11,8 @@ from cluster import BINARY, MODEL, Cluster, free_port, free_ports, main, one_ser
 
 OWN = ("--data-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 SMALL = ("--model", "dummy:layers=6,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1024,ctx=4096", "--block-tokens", "16", "--threads", "1")
+MIXTURE = ("--model", "dummy:gpt-oss-20b,layers=3,dim=256,heads=8,kv_heads=2,ffn=256,vocab=1024", "--block-tokens", "16", "--threads", "1",
+           "--context-length", "4096")
 REAL = ("--model", MODEL, "--threads", "1", "--context-length", "2048")
 STORY = " ".join(f"Ship {i} came in with {i * 37 % 101} barrels." for i in range(60))  # some 700 tokens of words, 2,000 of bytes
 
@@ -54,33 +56,36 @@ def expected(prompt, *options):
 
 def groups_of_processes_give_the_tokens_of_one_device_and_read_what_others_wrote():
     """Prefill and decode are groups of several processes, stages and ranks; then the same prefix from the cache of both."""
-    for prefill, decode, options in (((3, 1), (2, 1), REAL), ((1, 3), (1, 3), (*REAL, "--no-shm")), ((2, 3), (1, 3), (*REAL, "--kv-dtype", "int8"))):
+    int8 = (*REAL, "--kv-dtype", "int8")
+    for prefill, decode, options, own in (((3, 1), (2, 1), REAL, ()), ((1, 3), (1, 3), REAL, ("--no-shm",)), ((2, 3), (1, 3), int8, ()),
+                                          ((2, 2), (1, 2), MIXTURE, ("--expert", "2"))):
         with Cluster() as cluster:
             port, join = front(cluster, *options)
-            cluster.start("prefill", "--role", "prefill,cache", "--prefill-instances", "1", "--chunk-tokens", "128", *join,
-                          *start_ranks(cluster, prefill[0], *options, name="prefill-rank", tensor=prefill[1]))
-            cluster.start("decode", "--role", "decode,cache", *join,
-                          *start_ranks(cluster, decode[0], *options, name="decode-rank", tensor=decode[1]))
+            cluster.start("prefill", "--role", "prefill,cache", "--prefill-instances", "1", "--chunk-tokens", "128", *join, *own,
+                          *start_ranks(cluster, prefill[0], *options, *own, name="prefill-rank", tensor=prefill[1]))
+            cluster.start("decode", "--role", "decode,cache", *join, *own,
+                          *start_ranks(cluster, decode[0], *options, *own, name="decode-rank", tensor=decode[1]))
             client = cluster.wait_healthy("127.0.0.1", port)
             for prompt in (STORY, "The capital of France is", STORY + " And then"):
                 got, cached = answer(client, prompt)
-                assert got == expected(prompt, *[o for o in options if o != "--no-shm"]), (options, prompt[:20], got)
+                assert got == expected(prompt, *options), (options, own, prompt[:20], got)
             assert cached > 500, cached
             cluster.wait_idle()
 
 
 def requests_go_elsewhere_when_a_rank_dies_and_the_group_serves_again():
     """The leader of a group with nothing else to do ends with its rank, as one does whose device fails; started again, it finds
-    the other ranks with their weights loaded: of three stages, and of four ranks."""
+    the other ranks with their weights loaded: of three stages, of four ranks, and of four that divide the experts."""
     a_rank_dies(stages=3, tensor=1, victim="rank2", stays="rank1")
     a_rank_dies(stages=1, tensor=4, victim="rank2", stays="rank3")
+    a_rank_dies(stages=1, tensor=4, victim="rank1", stays="rank3", model=MIXTURE, expert=("--expert", "4"))
 
 
-def a_rank_dies(stages, tensor, victim, stays):
+def a_rank_dies(stages, tensor, victim, stays, model=SMALL, expert=()):
     with Cluster() as cluster:
-        port, join = front(cluster, *SMALL)
-        ranks = start_ranks(cluster, stages, *SMALL, tensor=tensor)
-        leader = cluster.start("leader", "--role", "prefill", "--prefill-instances", "1", "--chunk-tokens", "64", *join, *ranks)
+        port, join = front(cluster, *model)
+        ranks = start_ranks(cluster, stages, *model, *expert, tensor=tensor)
+        leader = cluster.start("leader", "--role", "prefill", "--prefill-instances", "1", "--chunk-tokens", "64", *join, *ranks, *expert)
         cluster.start("decode", "--role", "decode,cache", *join)
         client = cluster.wait_healthy("127.0.0.1", port)
         wait_until("the group is there", lambda: any(i["role"] == "prefill" for i in client.cluster()["instances"]))
@@ -189,6 +194,8 @@ def a_group_that_does_not_fit_together_says_why():
         assert answer(client, STORY)[0] == expected(STORY, *SMALL)
         two = start_ranks(cluster, 1, *SMALL, name="share", tensor=2)
         assert "this rank is stage 1 of 1, rank 2 of 2" in (text := refused(cluster, two[:2], *SMALL)), text
+        divided = start_ranks(cluster, 1, *MIXTURE, "--expert", "2", name="divided", tensor=2)
+        assert "rank 2 of 2, this rank is stage 1 of 1, rank 2 of 2 with whole experts" in (text := refused(cluster, divided, *MIXTURE)), text
     for options, words in ((("--role", "rank", "--pipeline", "3", "--stage", "3"), "the last is the leader's"),
                            (("--role", "rank"), "give --pipeline or --tensor"),
                            (("--role", "rank", "--tensor", "2"), "tensor-rank: "),

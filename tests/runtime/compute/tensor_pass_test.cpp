@@ -51,17 +51,18 @@ struct tensor_world {
   std::shared_ptr<std::atomic<bool>> dies = std::make_shared<std::atomic<bool>>(false);
 
   tensor_world(std::string_view spec, std::uint32_t of, std::uint32_t parts = 1,
-               kv_dtype dtype = kv_dtype::f16)
+               kv_dtype dtype = kv_dtype::f16, bool whole_experts = false)
       : shape(unwrap(dummy_shape(spec))),
         whole(unwrap(model::dummy(*alone, shape, 1))),
         ranks(of),
         stages(parts),
         layout(whole->layout(block_tokens, dtype)) {
-    REQUIRE(check_tensor(shape, of));
+    REQUIRE(check_tensor(shape, of, whole_experts));
     for (std::uint32_t i = 0; i < stages * ranks; ++i) {
       devices.push_back(make_host_device({.threads = 1}));
-      shares.push_back(unwrap(model::dummy(
-          *devices.back(), shape, 1, stage_layers(shape.n_layers, stages, i / ranks), {i % ranks, ranks})));
+      shares.push_back(
+          unwrap(model::dummy(*devices.back(), shape, 1, stage_layers(shape.n_layers, stages, i / ranks),
+                              {i % ranks, ranks, whole_experts})));
     }
   }
 
@@ -134,6 +135,37 @@ TEST_CASE("stages of tensor groups give the same bits, in any format of KV") {
     const auto expected = feed(*w.one(), expected_kv, ids, 120);
     CHECK(feed(*w.group(), kv, ids, 48) == expected);
     CHECK(same_kv(kv, expected_kv, w.layout));
+  }
+}
+
+TEST_CASE("ranks that divide a mixture's experts give the same bits, and hold none of each other's") {
+  for (const auto* spec :
+       {families[3].spec, families[4].spec,
+        "dummy:gpt-oss-20b,layers=2,dim=256,heads=6,kv_heads=2,ffn=128,vocab=512,type=f32"}) {
+    CAPTURE(spec);
+    const auto ids = random_tokens(600, 300, 3);  // more than a tile of the feed-forward part
+    const auto shape = unwrap(dummy_shape(spec));
+    const std::uint32_t size = shape.n_heads % 4 == 0 ? 4 : 2;
+    const tensor_world w(spec, size, 1, kv_dtype::f16, true);
+    for (std::uint32_t layer = 0; layer < shape.n_layers; ++layer)
+      for (std::uint32_t e = 0; shape.has_experts(layer) && e < shape.n_experts; ++e) {
+        std::size_t holders = 0;
+        for (const auto& net : w.shares) {
+          const auto& expert = net->layer(layer).ffn[e];
+          holders += expert.down != nullptr;
+          if (expert.down) CHECK(expert.down->rows() == shape.dim);
+        }
+        CHECK(holders == 1);
+      }
+    const auto one = w.one();
+    const auto group = w.group();
+    const kv_space expected_kv(w.layout, ids.size()), kv(w.layout, ids.size());
+    CHECK(feed(*group, kv, ids, 512) == feed(*one, expected_kv, ids, 512));
+    CHECK(same_kv(kv, expected_kv, w.layout));
+    const kv_space step_kv(w.layout, 40);
+    const kv_space step_expected(w.layout, 40);
+    CHECK(feed(*group, step_kv, std::span(ids).first(40), 1) ==
+          feed(*one, step_expected, std::span(ids).first(40), 1));
   }
 }
 

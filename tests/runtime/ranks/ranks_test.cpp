@@ -97,14 +97,14 @@ struct group_world {
   std::uint32_t slots = 0;  ///< of the pages, that sequences have taken
 
   group_world(std::string_view spec, std::uint32_t in_line, bool over_shm = true, std::uint32_t abreast = 1,
-              kv_dtype dtype = kv_dtype::f16)
+              kv_dtype dtype = kv_dtype::f16, bool whole_experts = false)
       : shape(unwrap(dummy_shape(spec))),
         shm(over_shm),
         stages(in_line),
         tensor(abreast),
         whole(unwrap(model::dummy(*hardware, shape, 1))),
         last(unwrap(model::dummy(*hardware, shape, 1, stage_layers(shape.n_layers, stages, stages - 1),
-                                 {0, tensor}))),
+                                 {0, tensor, whole_experts}))),
         layout(whole->layout(block_tokens, dtype)),
         leader(1, over_shm) {
     unwrap(leader.plane->register_region(pages.bytes(), pages.fd()));
@@ -112,7 +112,7 @@ struct group_world {
       if (i == (stages - 1) * tensor) continue;  // the leader's
       auto& r = *ranks.emplace_back(std::make_unique<rank>());
       r.net = unwrap(model::dummy(*r.hardware, shape, 1, stage_layers(shape.n_layers, stages, i / tensor),
-                                  {i % tensor, tensor}));
+                                  {i % tensor, tensor, whole_experts}));
       r.here = std::make_unique<party>(2 + i, over_shm);
       greet(r);
     }
@@ -237,6 +237,7 @@ TEST_CASE(
     const char* spec;
     std::uint32_t stages, tensor;
     kv_dtype dtype;
+    bool whole_experts = false;
   };
   const std::array cases{
       shape{"two stages", usual.data(), 2, 1, kv_dtype::f16},
@@ -252,11 +253,17 @@ TEST_CASE(
       shape{"a mixture with windows",
             "dummy:gpt-oss-20b,layers=4,dim=256,heads=8,kv_heads=2,ffn=128,vocab=512,type=q4_0", 2, 4,
             kv_dtype::f16},
+      shape{"experts divided whole",
+            "dummy:gpt-oss-20b,layers=4,dim=256,heads=8,kv_heads=2,ffn=128,vocab=512,type=q4_0", 2, 4,
+            kv_dtype::f16, true},
+      shape{"experts divided whole, latents",
+            "dummy:deepseek-v2-lite,layers=3,dim=256,heads=4,ffn=128,vocab=512,type=q4_0", 1, 2,
+            kv_dtype::f16, true},
   };
   for (const auto& c : cases) {
     for (const bool shm : ways) {
       CAPTURE(c.name);
-      group_world w(c.spec, c.stages, shm, c.tensor, c.dtype);
+      group_world w(c.spec, c.stages, shm, c.tensor, c.dtype, c.whole_experts);
       const auto ids = random_tokens(150, static_cast<int>(w.shape.vocab_size), 3);
       const auto alone = w.blocks(150), apart = w.blocks(150);
       const auto expected = w.feed(*w.runner(w.whole), alone, ids, 150);
