@@ -19,6 +19,7 @@ namespace mooncaf {
 struct device_reach;
 class link_book;
 class metrics;
+class shared_exchange;
 
 /// A device and its layers of the model.
 struct compute_stage {
@@ -26,6 +27,9 @@ struct compute_stage {
   std::shared_ptr<const model> net;
   std::shared_ptr<device_kv>
       device_blocks;  ///< KV of its layers in its own memory; null where that is the host's
+  /// Of the ranks that share its layers, with the first of them, where devices have memory of their own: all roles' passes
+  /// take turns, as each needs room on every device.
+  std::shared_ptr<shared_exchange> exchange;
 };
 
 struct node_context : front_context {

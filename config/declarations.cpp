@@ -216,14 +216,15 @@ void add_model(table& t) {
   t.push_back(
       integer({"tensor", "tensor",
                "Ranks of this process's instances, or of each stage: heads, widths and vocabulary of every "
-               "layer are divided among as many devices, each an equal share of the threads; with --ranks or "
-               "--role rank among as many processes",
+               "layer are divided among as many devices: the GPUs from the one that --device names on, or an "
+               "equal share of the threads; with --ranks or --role rank among as many processes",
                "prefill, decode, rank"},
               s, at(m, &model_options::tensor), 1u, 64u, "ranks"));
   t.push_back(integer(
       {"expert", "expert",
        "Ranks among which a mixture's experts are divided: --tensor's number, each has some of them and "
-       "gives the others what they made once a layer; 1: each has some rows of every expert",
+       "gives the others what they made once a layer, which pays between hosts; 1: each has rows of every "
+       "expert",
        "prefill, decode, rank"},
       s, at(m, &model_options::expert), 1u, 64u, "ranks"));
   t.push_back(

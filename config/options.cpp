@@ -348,8 +348,16 @@ result<void> check_tensor_group(const options& o) {
                     std::to_string(m.tensor) + " as --tensor");
   if (m.tensor == 1) return {};
   const auto refused = [](const std::string& why) { return fail(ec::invalid_argument, "tensor: " + why); };
-  if (m.device != "auto" && m.device != "host")
-    return refused("its ranks share blocks in the host's memory; leave out --device");
+  if (m.device.starts_with("model:"))
+    return refused("a modelled device is a machine with all of its GPUs; leave out --device");
+  if (m.device != "auto" && m.device != "host") {
+    if (!o.cluster.ranks.empty())
+      return refused("ranks in other processes compute in the host's memory; leave out --device");
+    if (m.device_write_policy != write_policy::write_through)
+      return refused("a block lies on several devices, so none stays there; leave out --device-write-policy");
+    if (m.l2_layout != page_order::page_first_direct)
+      return refused("its ranks write their heads of blocks layer by layer; leave out --l2-layout");
+  }
   if (!m.lora_modules.empty()) return refused("its ranks take no adapters; leave out --lora-modules");
   if (const auto all = o.cluster.ranks.size() + 1; all > 1 && all % m.tensor != 0)
     return refused(std::to_string(all) + " processes, of --ranks and this one, are no stages of " +

@@ -34,8 +34,8 @@ const char* advice(int number) {
 /// Also opens the driver and loads the kernels: a defect there is told before the weights are read.
 result<void> check_device(const model_options& m) {
   const auto gpu = config::cuda_ordinal(m.device);
-  for (std::uint32_t stage = 0; gpu && stage < m.pipeline; ++stage) {
-    const auto opened = cuda::open_cuda_driver(*gpu + stage);
+  for (std::uint32_t part = 0; gpu && part < m.pipeline * m.tensor; ++part) {
+    const auto opened = cuda::open_cuda_driver(*gpu + part);
     if (!opened) return fail(opened.error().code, "device: " + opened.error().detail);
   }
   return {};

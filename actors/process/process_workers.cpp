@@ -59,13 +59,16 @@ result<std::unique_ptr<pass_stage>> make_tensor(const node_context& context, wor
   options.layout.n_layers = devices.front().net->part().count;
   const auto whole = options.layout;
   const auto& shape = context.shape;
-  const auto exchange =
-      shared_exchange::make(static_cast<std::uint32_t>(devices.size()), group_exchange::widest_row(shape));
+  const auto exchange = devices.front().exchange
+                            ? devices.front().exchange
+                            : shared_exchange::make(static_cast<std::uint32_t>(devices.size()),
+                                                    group_exchange::widest_row(shape));
   std::vector<std::unique_ptr<pass_stage>> ranks;
   for (const auto& device : devices) {
     const auto share = device.net->share();
     options.layout = layout_of_share(whole, share);
     options.exchange = exchange->end(share.rank);
+    options.device_blocks = device.device_blocks;
     auto rank = model_runner::make(device.net, *device.hardware, options);
     if (!rank) return fail(rank.error());
     ranks.push_back(std::move(*rank));
@@ -230,8 +233,12 @@ result<void> process::open_device_memory() {
   for (auto& stage : context_->stages) {
     auto& device = *stage.hardware;
     if (device.info().host_memory) continue;
+    const auto share = stage.net->share();
     auto layout = context_->layout;
     layout.n_layers = stage.net->part().count;
+    if (!share.whole()) layout = layout_of_share(layout, share).compact();
+    if (!share.whole() && share.rank == 0 && group_.empty())
+      stage.exchange = shared_exchange::make(share.of, group_exchange::widest_row(context_->shape), true);
     auto made =
         device_kv::make(device, layout, m.device_kv_bytes, longest, rule, group ? nullptr : context_->blocks);
     if (!made) return fail(std::move(made.error()));

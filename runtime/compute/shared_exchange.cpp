@@ -50,15 +50,17 @@ class shared_end final : public rank_exchange {
   const std::uint32_t rank_;
 };
 
-shared_exchange::shared_exchange(std::uint32_t ranks, std::size_t widest_row)
+shared_exchange::shared_exchange(std::uint32_t ranks, std::size_t widest_row, bool far)
     : ranks_(ranks),
       slot_floats_(shared_end::slot_for(widest_row, ranks)),
+      far_(far),
       slots_(2 * ranks * slot_floats_),
       given_(std::make_unique<turn_flag[]>(ranks)),
       words_(ranks) {}
 
-std::shared_ptr<shared_exchange> shared_exchange::make(std::uint32_t ranks, std::size_t widest_row) {
-  return std::shared_ptr<shared_exchange>(new shared_exchange(ranks, widest_row));
+std::shared_ptr<shared_exchange> shared_exchange::make(std::uint32_t ranks, std::size_t widest_row,
+                                                       bool far) {
+  return std::shared_ptr<shared_exchange>(new shared_exchange(ranks, widest_row, far));
 }
 
 std::shared_ptr<rank_exchange> shared_exchange::end(std::uint32_t rank) {

@@ -1,5 +1,5 @@
 #pragma once
-// The exchange of a tensor group whose ranks share memory.
+// The exchange of a tensor group whose ranks are in one process.
 //
 //   rank 0   own columns -> its slot | raises its flag n | awaits the other flags n | others' slots -> its rows
 //   rank 1   own columns -> its slot | raises its flag n | …
@@ -24,19 +24,20 @@ namespace mooncaf {
 class shared_exchange : public group_exchange, public std::enable_shared_from_this<shared_exchange> {
  public:
   /// @param widest_row  columns of the widest tensor that is gathered.
-  static std::shared_ptr<shared_exchange> make(std::uint32_t ranks, std::size_t widest_row);
+  /// @param far  see `group_exchange::far`.
+  static std::shared_ptr<shared_exchange> make(std::uint32_t ranks, std::size_t widest_row, bool far = false);
 
   /// The end of a rank, for one thread at a time.
   std::shared_ptr<rank_exchange> end(std::uint32_t rank);
 
   void abandon(const std::string& why) override;
   void renew() override;
-  bool far() const noexcept override { return false; }
+  bool far() const noexcept override { return far_; }
 
  private:
   friend class shared_end;
 
-  shared_exchange(std::uint32_t ranks, std::size_t widest_row);
+  shared_exchange(std::uint32_t ranks, std::size_t widest_row, bool far);
   float* slot(std::uint32_t turn, std::uint32_t rank) noexcept {
     return slots_.data() + ((turn & 1) * ranks_ + rank) * slot_floats_;
   }
@@ -44,6 +45,7 @@ class shared_exchange : public group_exchange, public std::enable_shared_from_th
 
   const std::uint32_t ranks_;
   const std::size_t slot_floats_;
+  const bool far_;
   std::vector<float> slots_;            ///< [2, ranks, slot]
   std::unique_ptr<turn_flag[]> given_;  ///< by rank: gathers for which its columns are there
   turn_flag word_;                      ///< of the first rank: how often it has spoken

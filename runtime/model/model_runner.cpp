@@ -61,9 +61,8 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   shape.block_heads = options.layout.block_heads;
   if (!(options.exchange ? options.exchange->part() : tensor_part{}).same_seat(m->share()))
     return fail(ec::invalid_argument, "model runner: a share of a model needs a tensor group's other ranks");
-  if (options.exchange && (!dev.info().host_buffers || options.lora_rank != 0))
-    return fail(ec::invalid_argument,
-                "model runner: ranks of a tensor group compute in the host's memory, without adapters");
+  if (options.exchange && options.lora_rank != 0)
+    return fail(ec::invalid_argument, "model runner: ranks of a tensor group take no adapters");
   if (options.layout.block_tokens == 0 || options.layout != shape)
     return fail(ec::invalid_argument, "model runner: KV layout is " + to_string(options.layout) +
                                           ", the model has " + to_string(shape));
@@ -78,6 +77,7 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   auto& longest = r->options_.context_tokens;
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
+  r->host_buffers_ = dev.info().host_buffers;
 
   auto scratch = pass_scratch::make(
       dev, c,
@@ -229,8 +229,8 @@ result<void> model_runner::pass(const stage_work& work) {
   plan_.begin(items, options_.layout.block_tokens, mirror_.get());
   if (lora_) lora_->plan(items);
   const bool whole = work.from.empty() && work.to.empty();
-  step_ = collector_ != nullptr && mirror_ && whole && !work.done && !work.cancel && !work.before &&
-          plan_.tokens.size() == items.size();
+  step_ = collector_ != nullptr && !options_.exchange && mirror_ && whole && !work.done && !work.cancel &&
+          !work.before && plan_.tokens.size() == items.size();
   auto computed = step_ ? (run_step(), result<void>{}) : run_layers(work);
   // All ranks of a group agree on whether a pass was computed.
   const group_turn turn(*queue_, computed ? options_.exchange.get() : nullptr);
@@ -433,8 +433,27 @@ tensor model_runner::own(tensor t) const noexcept {
 /// Completes rows of which each rank has computed some columns.
 void model_runner::gather(tensor t) {
   if (!options_.exchange) return;
+  swap(t, [&](tensor seen) { options_.exchange->gather(seen); });
+}
+
+/// Calls `how` with rows that the host reaches: `t` itself, or a copy of them that goes back to the device.
+template <class How>
+void model_runner::swap(tensor t, const How& how) {
+  if (host_buffers_) {
+    queue_->synchronize();
+    return how(t);
+  }
+  auto& seen = scratch_->swapped;
+  const auto floats = t.rows * t.cols;
+  if (seen.size() < floats) {
+    queue_->synchronize();  // the last copy may still be going back
+    seen.resize(floats);
+  }
+  const auto copy = std::span{seen}.first(floats);
+  queue_->download(t.data, copy);
   queue_->synchronize();
-  options_.exchange->gather(t);
+  how({copy.data(), t.rows, t.cols, t.cols});
+  queue_->upload(copy, t.data);
 }
 
 /// Adds the result of attention or of the feed-forward part, normed first where the family does.
@@ -532,8 +551,7 @@ void model_runner::mix_divided(const layer_weights& w, tensor h, tensor x) {
     const auto theirs = tensor_part{rank, part().of}.share(count);
     of.push_back(experts.place(theirs.first, theirs.count));
   }
-  queue_->synchronize();
-  options_.exchange->gather_rows(mixed, of);
+  swap(mixed, [&](tensor seen) { options_.exchange->gather_rows(seen, of); });
   for (std::uint32_t e = 0; e < count; ++e)
     if (const auto rows = experts.rows(e); !rows.empty())
       queue_->scatter_add(rows_of(mixed, experts.place(e).first, rows.size()), rows, experts.weights(e), x);

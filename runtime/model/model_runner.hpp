@@ -94,6 +94,8 @@ class model_runner final : public forward_pass, public pass_stage {
   void to_logits(tensor h, tensor out);
   tensor own(tensor t) const noexcept;
   void gather(tensor t);
+  template <class How>
+  void swap(tensor t, const How& how);
   void latent_queries(const layer_weights& w, tensor h);
   void finish_latents(const layer_weights& w, tensor k);
   void attend_latents(std::uint32_t layer, std::span<const attention_seq> seqs,
@@ -113,6 +115,7 @@ class model_runner final : public forward_pass, public pass_stage {
   std::shared_ptr<const model> model_;
   runner_options options_;
   kv_layout blocks_;              ///< of the blocks that the device computes in
+  bool host_buffers_ = true;      ///< the host reaches the device's tensors
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
   work_collector* collector_ = nullptr;    ///< the queue, where it can be one

@@ -102,22 +102,30 @@ def what_stays_on_a_gpu_comes_to_memory_with_checksums_that_hold():
         wait_until("what was read and found good is counted", lambda: again.cluster()["shards"][0]["hits_ssd"] > 0)
 
 
-def a_pipeline_group_of_two_gpus_gives_the_tokens_of_one():
-    """Each has its layers' weights and KV in memory of its own, and the driver lets neither reach the other's."""
-    model = ("--model", SMALL[1].replace("layers=1", "layers=3"), *SMALL[2:], *GPU, "--prefill-instances", "1", "--chunk-tokens", "16")
+def groups_of_two_gpus_give_the_tokens_of_one():
+    """Each has its layers' weights and KV, or its share of all, in memory of its own, and the driver lets neither reach the
+    other's. A mixture's experts are divided by rows, and whole."""
+    mixture = "dummy:gpt-oss-20b,layers=2,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=300,type=f32"
+    for model, groups in ((SMALL[1].replace("layers=1", "layers=3"), (("--pipeline", "2"), ("--tensor", "2"))),
+                          (mixture, (("--tensor", "2"), ("--tensor", "2", "--expert", "2")))):
+        groups_give_the_tokens_of_one(("--model", model, *SMALL[2:], *GPU, "--prefill-instances", "1", "--chunk-tokens", "16"), groups)
+
+
+def groups_give_the_tokens_of_one(model, groups):
     answers = []
-    for stages in (1, 2):
+    for size in ((), *groups):
         os.environ["MOONCAF_FAKE_CUDA"] = "two"
         with Cluster() as cluster:
-            client = one_server(cluster, *model, "--pipeline", str(stages))
+            client = one_server(cluster, *model, *size)
             del os.environ["MOONCAF_FAKE_CUDA"]
             bodies = [client.complete(prompt=PROMPTS[i % 2], temperature=0, max_tokens=4, ignore_eos=True, logprobs=1) for i in range(4)]
             answers.append([(text_of(b), b["choices"][0]["logprobs"]["token_logprobs"]) for b in bodies])
             assert bodies[3]["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16, bodies[3]
             cluster.wait_idle()
-            assert cluster.processes["all"].output().count("device name=\"cuda fake") == stages
-    assert answers[0] == answers[1], answers
-    refused([*model, "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", *OWN, "--pipeline", "2"], 2, "no GPU 1", "shows 1")
+            assert cluster.processes["all"].output().count("device name=\"cuda fake") == (2 if size else 1)
+    assert all(one == answers[0] for one in answers), answers
+    for size in groups:
+        refused([*model, "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", *OWN, *size], 2, "no GPU 1", "shows 1")
 
 
 def what_is_wrong_with_a_driver_is_said_before_loading():
@@ -280,7 +288,7 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
         cluster.wait_idle()
 
 
-TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, a_pipeline_group_of_two_gpus_gives_the_tokens_of_one, memory_that_cannot_be_pinned_is_said_and_done_without,
+TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, groups_of_two_gpus_give_the_tokens_of_one, memory_that_cannot_be_pinned_is_said_and_done_without,
          kv_travels_between_a_gpu_and_a_host, what_stays_on_a_gpu_comes_to_memory_with_checksums_that_hold, whether_a_nic_could_reach_a_gpu_is_said,
          what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_in_a_prefill_ends_its_workers_alone,
          a_gpu_that_fails_in_an_answer_does_not_show_in_it, memory_that_runs_out_ends_the_worker_that_wanted_it,

@@ -52,7 +52,7 @@ def apart(cluster, prefill, decode, *options):
 
 def groups_of_every_size_give_the_same_tokens_and_probabilities():
     expected = expected_of()
-    for prefill, decode, options in (((2, 1), (1, 1), ()), ((3, 1), (2, 1), ("--no-shm",)), ((2, 1), (2, 1), ("--device", "linked")),
+    for prefill, decode, options in (((2, 1), (1, 1), ()), ((3, 1), (2, 1), ("--no-shm",)), ((2, 1), (2, 1), ("--device", "linked")), ((1, 3), (2, 3), ("--device", "linked")),
                                      ((30, 1), (1, 3), ()), ((2, 3), (1, 1), ())):
         with Cluster() as cluster:
             client = apart(cluster, prefill, decode, *options)
@@ -170,7 +170,7 @@ def a_group_that_cannot_be_says_why_and_ends():
         text = refusal("--model", MODEL, "--pipeline", "2", *options)
         assert "pipeline: " in text, (options, text)
     for options, words in ((("--tensor", "2"), "tensor: 2 ranks cannot share the model's 9 attention heads"),
-                           (("--tensor", "3", "--device", "linked"), "leave out --device"),
+                           (("--tensor", "3", "--device", "linked", "--l2-layout", "page_first"), "leave out --l2-layout"),
                            (("--tensor", "3", "--device", "model:a800x8-llama70b"), "leave out --device"),
                            (("--tensor", "3", "--lora-modules", "a=b"), "tensor: "),
                            (("--tensor", "3", "--expert", "2"), "expert: the ranks that divide experts are those of a stage; give 1, or 3"),

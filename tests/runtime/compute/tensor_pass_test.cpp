@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "gpu/device_failure.hpp"
+#include "gpu/linked/linked_device.hpp"
 #include "runtime/compute/pipeline_pass.hpp"
 #include "runtime/compute/shared_exchange.hpp"
 #include "runtime/model/model_runner.hpp"
@@ -48,22 +49,36 @@ struct tensor_world {
   std::vector<std::shared_ptr<const model>> shares;  ///< of the first stage, then of the next
   std::uint32_t ranks, stages;
   kv_layout layout;
+  bool linked;
+  std::vector<std::shared_ptr<device_kv>> device_blocks;  ///< of linked devices
+  std::vector<std::shared_ptr<shared_exchange>> shared;   ///< … by stage: all passes take turns
   std::shared_ptr<std::atomic<bool>> dies = std::make_shared<std::atomic<bool>>(false);
 
   tensor_world(std::string_view spec, std::uint32_t of, std::uint32_t parts = 1,
-               kv_dtype dtype = kv_dtype::f16, bool whole_experts = false)
+               kv_dtype dtype = kv_dtype::f16, bool whole_experts = false, bool own_memory = false)
       : shape(unwrap(dummy_shape(spec))),
         whole(unwrap(model::dummy(*alone, shape, 1))),
         ranks(of),
         stages(parts),
-        layout(whole->layout(block_tokens, dtype)) {
+        layout(whole->layout(block_tokens, dtype)),
+        linked(own_memory) {
     REQUIRE(check_tensor(shape, of, whole_experts));
     for (std::uint32_t i = 0; i < stages * ranks; ++i) {
-      devices.push_back(make_host_device({.threads = 1}));
+      const host_device_options host{.threads = 1};
+      devices.push_back(linked ? unwrap(make_linked_device({host, {std::size_t{4} << 30, {}}, 2}))
+                               : make_host_device(host));
       shares.push_back(
           unwrap(model::dummy(*devices.back(), shape, 1, stage_layers(shape.n_layers, stages, i / ranks),
                               {i % ranks, ranks, whole_experts})));
+      if (!linked) continue;
+      const auto& share = *shares.back();
+      auto own = layout;
+      own.n_layers = share.part().count;
+      device_blocks.push_back(
+          unwrap(device_kv::make(*devices.back(), layout_of_share(own, share.share()).compact(),
+                                 14 * layout.block_bytes(), 14 * block_tokens)));
     }
+    for (std::uint32_t i = 0; i < stages; ++i) shared.push_back(shared_exchange::make(ranks, 4096, true));
   }
 
   static runner_options options(const kv_layout& l) {
@@ -74,7 +89,7 @@ struct tensor_world {
   }
 
   std::unique_ptr<pass_stage> stage(std::uint32_t index) const {
-    const auto exchange = shared_exchange::make(ranks, 4096);
+    const auto exchange = linked ? shared[index] : shared_exchange::make(ranks, 4096);
     std::vector<std::unique_ptr<pass_stage>> made;
     auto own = layout;
     own.n_layers = shares[index * ranks]->part().count;
@@ -83,6 +98,7 @@ struct tensor_world {
       auto o = options(own);
       o.layout = layout_of_share(own, shares[at]->share());
       o.exchange = exchange->end(r);
+      if (linked) o.device_blocks = device_blocks[at];
       std::unique_ptr<pass_stage> runner = unwrap(model_runner::make(shares[at], *devices[at], o));
       if (r == 1) runner = std::make_unique<mortal_rank>(std::move(runner), dies);
       made.push_back(std::move(runner));
@@ -167,6 +183,47 @@ TEST_CASE("ranks that divide a mixture's experts give the same bits, and hold no
     CHECK(feed(*group, step_kv, std::span(ids).first(40), 1) ==
           feed(*one, step_expected, std::span(ids).first(40), 1));
   }
+}
+
+TEST_CASE("ranks on devices with memory of their own give the bits of one device") {
+  for (const auto& [spec, sizes] : families) {
+    CAPTURE(spec);
+    for (const bool whole_experts : {false, true}) {
+      if (whole_experts && unwrap(dummy_shape(spec)).n_experts == 0) continue;
+      const tensor_world w(spec, sizes.front(), 2, kv_dtype::f16, whole_experts, true);
+      const auto ids = random_tokens(150, 300, 3);
+      const auto one = w.one();
+      const auto group = w.group();
+      const kv_space expected_kv(w.layout, ids.size()), kv(w.layout, ids.size());
+      CHECK(feed(*group, kv, std::span(ids).first(140), 48) ==
+            feed(*one, expected_kv, std::span(ids).first(140), 140));
+      CHECK(feed(*group, kv, std::span(ids).last(10), 1, 140) ==
+            feed(*one, expected_kv, std::span(ids).last(10), 1, 140));
+      CHECK(same_kv(kv, expected_kv, w.layout));
+      const auto another = w.group();  // has nothing on its devices but what the first one's passes left
+      std::vector<float> logits(w.shape.vocab_size);
+      CHECK(feed(*another, kv, std::span(ids).last(1), 1, 149) ==
+            feed(*one, expected_kv, std::span(ids).last(1), 1, 149));
+    }
+  }
+}
+
+TEST_CASE("passes of several workers share the devices of a group, however little memory they have") {
+  const tensor_world w(families[0].spec, 2, 1, kv_dtype::f16, false, true);
+  const auto ids = random_tokens(200, 300, 9);
+  const kv_space expected_kv(w.layout, 200);
+  const auto expected = feed(*w.one(), expected_kv, ids, 200);
+  std::vector<std::jthread> workers;
+  std::atomic<int> wrong = 0;
+  for (int k = 0; k < 3; ++k)
+    workers.emplace_back([&] {
+      const auto group = w.group();
+      const kv_space kv(w.layout, 200);
+      for (int i = 0; i < 4; ++i)
+        if (feed(*group, kv, ids, 40) != expected) ++wrong;
+    });
+  workers.clear();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("a share of a model has the whole one's identity and a part of every matrix") {
@@ -254,19 +311,21 @@ TEST_CASE("a pass that is cancelled, or whose prefix fails, ends at all ranks, a
 }
 
 TEST_CASE("a rank that fails is the group's failure, with its reason, and nobody waits for it") {
-  const tensor_world w(families[0].spec, 4);
-  const auto group = w.group();
-  const auto ids = random_tokens(20, 300, 7);
-  const kv_space kv(w.layout, 20);
-  const auto expected = feed(*group, kv, ids, 20);
-  for (int i = 0; i < 20; ++i) {
-    *w.dies = true;
-    std::vector<float> logits(w.shape.vocab_size);
-    const batch_item item{ids, 0, kv.blocks(), true};
-    CHECK_THROWS_WITH_AS((void)group->forward({&item, 1}, logits), "this rank has no memory left",
-                         device_failure);
-    *w.dies = false;
-    CHECK(feed(*group, kv, ids, 20) == expected);
+  for (const bool own_memory : {false, true}) {
+    const tensor_world w(families[0].spec, 4, 1, kv_dtype::f16, false, own_memory);
+    const auto group = w.group();
+    const auto ids = random_tokens(20, 300, 7);
+    const kv_space kv(w.layout, 20);
+    const auto expected = feed(*group, kv, ids, 20);
+    for (int i = 0; i < 20; ++i) {
+      *w.dies = true;
+      std::vector<float> logits(w.shape.vocab_size);
+      const batch_item item{ids, 0, kv.blocks(), true};
+      CHECK_THROWS_WITH_AS((void)group->forward({&item, 1}, logits), "this rank has no memory left",
+                           device_failure);
+      *w.dies = false;
+      CHECK(feed(*group, kv, ids, 20) == expected);
+    }
   }
 }
 
