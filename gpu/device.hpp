@@ -197,6 +197,11 @@ class device {
   /// disagree.
   virtual result<std::unique_ptr<weight>> load_weight(ggml_type type, std::size_t rows, std::size_t cols,
                                                       std::span<const std::byte> data) = 0;
+  /// A matrix for `compute_queue::embed` alone: a device that looks rows up where they lie takes no memory for it.
+  virtual result<std::unique_ptr<weight>> load_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                                     std::span<const std::byte> data) {
+    return load_weight(type, rows, cols, data);
+  }
   virtual result<std::unique_ptr<buffer>> allocate(std::size_t bytes) = 0;
   /// @param priority  turn order against the other queues of this device; decode 0, prefill 1.
   virtual std::unique_ptr<compute_queue> make_queue(int priority) = 0;

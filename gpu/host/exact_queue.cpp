@@ -83,10 +83,10 @@ void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t head, co
 
 void exact_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   const auto& w = static_cast<const host_weight&>(table);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const float* row = w.exact_.data() + static_cast<std::size_t>(tokens[i]) * w.cols_;
-    std::copy(row, row + w.cols_, out.row(i));
-  }
+  const auto stride = row_bytes(w.type_, w.cols_);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    dequantize_row(w.type_, w.source_.subspan(static_cast<std::size_t>(tokens[i]) * stride, stride),
+                   {out.row(i), w.cols_});
 }
 
 void exact_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {

@@ -71,6 +71,10 @@ class host_device final : public device {
                                               std::span<const std::byte> data) override {
     return make_host_weight(core_, type, rows, cols, data);
   }
+  result<std::unique_ptr<weight>> load_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                             std::span<const std::byte> data) override {
+    return make_host_table(type, rows, cols, data);
+  }
 
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override {
     // A kernel that overcommits would hand out more than the machine has, and kill us when we use it.

@@ -51,15 +51,23 @@ float* attention_scratch(std::size_t floats) {
 
 // Three forms: the exact device's f32, packed groups for types with kernels of their own, and tiles of
 // sixteen rows, column by column, for all others, so that a vector loads one column of a tile.
-result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
-                                                 std::size_t cols, std::span<const std::byte> data) {
+result<std::unique_ptr<weight>> make_host_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                                std::span<const std::byte> data) {
   if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
-  const auto stride = row_bytes(type, cols);
   auto made = std::make_unique<host_weight>();
   made->type_ = type;
   made->rows_ = rows;
   made->cols_ = cols;
   made->source_ = data;
+  return std::unique_ptr<weight>{std::move(made)};
+}
+
+result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
+                                                 std::size_t cols, std::span<const std::byte> data) {
+  auto table = make_host_table(type, rows, cols, data);
+  if (!table) return table;
+  auto* const made = static_cast<host_weight*>(table->get());
+  const auto stride = row_bytes(type, cols);
   if (core.exact) {
     made->exact_.resize(rows * cols);
     core.pool.run(rows, [&](std::size_t r) {
@@ -80,7 +88,7 @@ result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type
       }
     });
   }
-  return std::unique_ptr<weight>{std::move(made)};
+  return table;
 }
 
 template <class Work>

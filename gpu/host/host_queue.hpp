@@ -20,7 +20,7 @@ struct host_core {
 };
 
 /// A weight on the host: packed, or plain rows sixteen side by side, or (exact) f32 rows as they are; and
-/// the file's own bytes, which embedding looks rows up in.
+/// the file's own bytes, which embedding looks rows up in. A table has these alone.
 class host_weight final : public weight {
  public:
   std::size_t rows() const noexcept override { return rows_; }
@@ -38,6 +38,9 @@ class host_weight final : public weight {
 /// @error as `device::load_weight`.
 result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
                                                  std::size_t cols, std::span<const std::byte> data);
+/// @error as `device::load_table`.
+result<std::unique_ptr<weight>> make_host_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                                std::span<const std::byte> data);
 
 class host_queue final : public compute_queue {
  public:

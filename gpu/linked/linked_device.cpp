@@ -45,6 +45,10 @@ class linked_device final : public device {
                                               std::span<const std::byte> data) override {
     return inner_->load_weight(type, rows, cols, data);
   }
+  result<std::unique_ptr<weight>> load_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                             std::span<const std::byte> data) override {
+    return inner_->load_table(type, rows, cols, data);
+  }
 
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override {
     const auto at = memory_->allocate(bytes);

@@ -24,7 +24,17 @@ class loading_progress final : public device {
 
   device_info info() const override { return behind_.info(); }
   result<std::unique_ptr<weight>> load_weight(ggml_type type, std::size_t rows, std::size_t cols,
-                                              std::span<const std::byte> data) override;
+                                              std::span<const std::byte> data) override {
+    auto loaded = behind_.load_weight(type, rows, cols, data);
+    count(data.size());
+    return loaded;
+  }
+  result<std::unique_ptr<weight>> load_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                             std::span<const std::byte> data) override {
+    auto loaded = behind_.load_table(type, rows, cols, data);
+    count(data.size());
+    return loaded;
+  }
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override { return behind_.allocate(bytes); }
   std::unique_ptr<compute_queue> make_queue(int priority) override { return behind_.make_queue(priority); }
   result<void> pin(std::span<std::byte> memory, std::shared_ptr<const void> owner) override {
@@ -33,6 +43,8 @@ class loading_progress final : public device {
   std::unique_ptr<copy_queue> make_copy_queue() override { return behind_.make_copy_queue(); }
 
  private:
+  void count(std::size_t bytes);
+
   device& behind_;
   const std::size_t total_;
   const now_fn now_;

@@ -29,6 +29,7 @@ struct part_of {
 /// Which rows of a matrix, or numbers of a vector, a rank of a tensor group has.
 enum class cut : std::uint8_t {
   none,      ///< all: each rank computes with it
+  table,     ///< all, of which rows are looked up
   rows,      ///< its share
   kv_heads,  ///< those of its KV heads
 };
@@ -173,7 +174,9 @@ class model_builder {
     layer_weights of_others;
     const bool shared = !model_->share_.whole();
     wanted_ = model_->embeds() || (last && c.tied_embeddings && !shared);
-    matrix(model_->embedding_, "token_embd.weight", c.vocab_size, c.dim, {}, cut::none);
+    const bool multiplies = last && c.tied_embeddings && !shared;
+    matrix(model_->embedding_, "token_embd.weight", c.vocab_size, c.dim, {},
+           multiplies ? cut::none : cut::table);
     wanted_ = last && c.tied_embeddings && shared;
     if (loads()) matrix(model_->output_, "token_embd.weight", c.vocab_size, c.dim, {}, cut::rows, false);
     for (std::uint32_t i = 0; i < c.n_layers && !error_; ++i) {
@@ -358,12 +361,12 @@ class model_builder {
     if (identifies) identify(name, *t);
     if (!loads()) return;
     const auto own = own_of(rows, how);
-    load(into, name, own.count == rows ? *t : rows_of(*t, own.first, own.count));
+    load(into, name, own.count == rows ? *t : rows_of(*t, own.first, own.count), how == cut::table);
   }
 
   /// What this rank has of `n` rows or numbers.
   part_range own_of(std::size_t n, cut how) const noexcept {
-    if (how == cut::none) return {0, n};
+    if (how == cut::none || how == cut::table) return {0, n};
     if (how == cut::rows) return model_->share_.share(n);
     const auto heads = model_->share_.kv_heads(model_->config_.n_kv_heads);
     const auto each = n / model_->config_.n_kv_heads;
@@ -383,8 +386,10 @@ class model_builder {
     return std::nullopt;
   }
 
-  void load(std::unique_ptr<weight>& into, const std::string& name, const source_tensor& t) {
-    auto loaded = device_->load_weight(t.type, t.rows, t.cols, t.data);
+  void load(std::unique_ptr<weight>& into, const std::string& name, const source_tensor& t,
+            bool table = false) {
+    auto loaded = table ? device_->load_table(t.type, t.rows, t.cols, t.data)
+                        : device_->load_weight(t.type, t.rows, t.cols, t.data);
     if (!loaded)
       return stop(loaded.error().code, "tensor '" + own_name(name) + "': " + loaded.error().detail);
     into = std::move(*loaded);

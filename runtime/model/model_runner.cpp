@@ -77,7 +77,6 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   auto& longest = r->options_.context_tokens;
   longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
-  r->host_buffers_ = dev.info().host_buffers;
 
   auto scratch = pass_scratch::make(
       dev, c,
@@ -439,17 +438,11 @@ void model_runner::gather(tensor t) {
 /// Calls `how` with rows that the host reaches: `t` itself, or a copy of them that goes back to the device.
 template <class How>
 void model_runner::swap(tensor t, const How& how) {
-  if (host_buffers_) {
+  if (!scratch_->swapped) {
     queue_->synchronize();
     return how(t);
   }
-  auto& seen = scratch_->swapped;
-  const auto floats = t.rows * t.cols;
-  if (seen.size() < floats) {
-    queue_->synchronize();  // the last copy may still be going back
-    seen.resize(floats);
-  }
-  const auto copy = std::span{seen}.first(floats);
+  const auto copy = std::span{*scratch_->swapped}.first(t.rows * t.cols);
   queue_->download(t.data, copy);
   queue_->synchronize();
   how({copy.data(), t.rows, t.cols, t.cols});

@@ -115,7 +115,6 @@ class model_runner final : public forward_pass, public pass_stage {
   std::shared_ptr<const model> model_;
   runner_options options_;
   kv_layout blocks_;              ///< of the blocks that the device computes in
-  bool host_buffers_ = true;      ///< the host reaches the device's tensors
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
   work_collector* collector_ = nullptr;    ///< the queue, where it can be one

@@ -26,8 +26,10 @@ result<std::unique_ptr<pass_scratch>> pass_scratch::make(device& dev, const mode
   s->q_ = take(most.tokens * wide);
   s->k_ = take(most.tokens * c.kv_dim());
   s->v_ = take(c.latent.rank == 0 ? most.tokens * c.kv_dim() : 0);
+  std::size_t heads = 0;
   if (const auto& l = c.latent; l.rank != 0) {
-    s->heads_ = take(most.tokens * c.n_heads * most.ranks * std::max(l.query_dim(), l.value_dim));
+    heads = most.tokens * c.n_heads * most.ranks * std::max(l.query_dim(), l.value_dim);
+    s->heads_ = take(heads);
     s->every_head.resize(most.tokens * c.n_heads);
     std::iota(s->every_head.begin(), s->every_head.end(), 0u);
   }
@@ -47,6 +49,11 @@ result<std::unique_ptr<pass_scratch>> pass_scratch::make(device& dev, const mode
   s->last_ = take(most.logit_rows * c.dim);
   const auto rows = std::max(most.logit_rows, std::min(most.tokens, rows_shown_at_once));
   s->logits_ = take(most.logits ? rows * c.vocab_size : 0);
+  if (most.ranks > 1 && !dev.info().host_buffers) {
+    s->swapped = std::make_shared<std::vector<float>>(std::max(
+        {most.tokens * wide, heads, tile * c.widest_ffn(), s->scores_ - s->mixed_, rows * c.vocab_size}));
+    (void)dev.pin(std::as_writable_bytes(std::span{*s->swapped}), s->swapped);
+  }
   auto memory = dev.allocate(total * sizeof(float));
   if (!memory) return fail(std::move(memory.error()));
   s->memory_ = std::move(*memory);

@@ -69,9 +69,10 @@ class pass_scratch {
   std::vector<float> seen_shares;         ///< of the tile under way, with a weighted shared part
   std::vector<std::uint32_t> tile_rows;   ///< 0, 1, … ffn tile, likewise
   std::vector<std::uint32_t> every_head;  ///< 0, 1, … tokens · n_heads, with latent attention
-  std::vector<float> swapped;       ///< rows under way between ranks of devices that the host does not reach
-  std::vector<float> shown_logits;  ///< [some rows, vocab_size], from the first `each_row` on
-  std::vector<float> shown_hidden;  ///< [some rows, dim], from the first `each_hidden` on
+  /// Rows under way between ranks of devices that the host does not reach; pinned, if the device can.
+  std::shared_ptr<std::vector<float>> swapped;
+  std::vector<float> shown_logits;        ///< [some rows, vocab_size], from the first `each_row` on
+  std::vector<float> shown_hidden;        ///< [some rows, dim], from the first `each_hidden` on
   std::vector<device_bytes> full_blocks;  ///< blocks whose checksums items ask for
   std::vector<std::uint64_t> checksums;   ///< of `full_blocks`
   std::vector<token_choice> choices;      ///< of the items that have one, in their order

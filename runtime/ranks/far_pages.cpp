@@ -116,6 +116,10 @@ class far_device final : public device {
                                               std::span<const std::byte> data) override {
     return inner_.load_weight(type, rows, cols, data);
   }
+  result<std::unique_ptr<weight>> load_table(ggml_type type, std::size_t rows, std::size_t cols,
+                                             std::span<const std::byte> data) override {
+    return inner_.load_table(type, rows, cols, data);
+  }
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override {
     auto made = inner_.allocate(bytes);
     if (!made) return made;

@@ -63,19 +63,22 @@ std::array<attention_seq, 2> reads(const std::vector<device_bytes>& a, const std
 
 TEST_CASE("embedding looks up the rows of its tokens in every element type") {
   for (const auto type : all_types) {
-    CAPTURE(to_string(type));
-    random_source r(1);
-    const auto data = random_weights(r, type, 20, 256);
-    const std::vector<std::int32_t> tokens{7, 0, 19, 7};
-    agrees_with_reference(&tolerance::elementwise, [&](device& d, device_world& w) {
-      const auto table = unwrap(d.load_weight(type, 20, 256, data));
-      const auto out = w.room(4, 256, 2);
-      {
-        const device_turn turn(w.queue());
-        w.queue().embed(*table, tokens, out);
-      }
-      return w.get(out);
-    });
+    for (const bool alone : {false, true}) {
+      CAPTURE(to_string(type));
+      random_source r(1);
+      const auto data = random_weights(r, type, 20, 256);
+      const std::vector<std::int32_t> tokens{7, 0, 19, 7};
+      agrees_with_reference(&tolerance::elementwise, [&](device& d, device_world& w) {
+        const auto table =
+            unwrap(alone ? d.load_table(type, 20, 256, data) : d.load_weight(type, 20, 256, data));
+        const auto out = w.room(4, 256, 2);
+        {
+          const device_turn turn(w.queue());
+          w.queue().embed(*table, tokens, out);
+        }
+        return w.get(out);
+      });
+    }
   }
 }
 
