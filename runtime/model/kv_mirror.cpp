@@ -68,8 +68,11 @@ void kv_mirror::load(std::uint32_t layer) {
     copies_.clear();
     for (const auto& p : items_) {
       const auto missing = kv_->missing(p.valid, p.item.start);
-      for (auto b = missing.first; b < missing.last; ++b)
-        append_rows(layout_, p.blocks[b], p.item.blocks[b], next_load_, 0, layout_.block_tokens, copies_);
+      for (auto b = missing.first; b < missing.last; ++b) {
+        // No rows of the pass itself: another rank that has the same heads may be writing them to the host's block.
+        const auto rows = std::min(layout_.block_tokens, p.item.start - b * layout_.block_tokens);
+        append_rows(layout_, p.blocks[b], p.item.blocks[b], next_load_, 0, rows, copies_);
+      }
     }
     if (copies_.empty()) continue;
     kv_->count_moved(bytes_of(copies_), 0);
