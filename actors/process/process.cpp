@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <new>
 #include <random>
+#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -305,7 +306,13 @@ result<void> process::spawn_conductor() {
   setup.core.scale = {s.scale_prefill, s.scale_decode, s.scale_nodes,
                       s.target_load,   s.down_after,   s.scale_every};
   if (!s.scale_command.empty()) {
-    setup.scale = [hook = std::make_shared<scale_hook>(s.scale_command)](const auto& counts) {
+    if (auto there = scale_hook::check(s.scale_command); !there) return there;
+    setup.scale = [hook = std::make_shared<scale_hook>(s.scale_command),
+                   meters = context_->meters](const std::string& counts) {
+      std::istringstream words{counts};  // "prefill=3 decode=2"
+      std::string part;
+      for (double count = 0; std::getline(words >> std::ws, part, '=') && words >> count;)
+        meters->set(series::wanted_nodes, count, {part});
       hook->tell(counts);
     };
   }

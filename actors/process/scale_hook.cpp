@@ -3,8 +3,10 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 #include <utility>
 
@@ -55,6 +57,21 @@ result<pid_t> start(const std::vector<std::string>& command) {
 
 scale_hook::scale_hook(std::string_view command, duration pause)
     : command_(split(command)), pause_(pause), keeper_([this] { keep(); }) {}
+
+result<void> scale_hook::check(std::string_view command) {
+  const auto program = split(command).front();
+  std::vector<std::string> places{program};
+  if (program.find('/') == std::string::npos) {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders{path != nullptr ? path : ""};
+    places.clear();
+    for (std::string folder; std::getline(folders, folder, ':');) places.push_back(folder + "/" + program);
+  }
+  for (const auto& at : places)
+    if (::access(at.c_str(), X_OK) == 0) return {};
+  return fail(ec::not_found,
+              "scale-command: there is no program '" + program + "' that can be run; give its path");
+}
 
 scale_hook::~scale_hook() {
   {

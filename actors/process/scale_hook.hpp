@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
@@ -27,6 +28,8 @@ class scale_hook {
   /// Leaves a program that runs to itself.
   ~scale_hook();
   scale_hook(const scale_hook&) = delete;
+  /// Whether there is such a program. @error `ec::not_found`, with what to do.
+  static result<void> check(std::string_view command);
   scale_hook& operator=(const scale_hook&) = delete;
 
   /// @param counts  "prefill=3 decode=2". Returns at once.

@@ -39,6 +39,7 @@ enum class series : std::uint8_t {
   rail_latency,
   leader_term,
   leads,
+  wanted_nodes,
 };
 
 enum class series_kind : std::uint8_t { counter, gauge, histogram };
@@ -112,6 +113,8 @@ inline constexpr std::array series_table{
                 "Term of the conductor that this process obeys; 0 where there is one alone."},
     series_info{series::leads, series_kind::gauge, "mooncaf_leads",
                 "1: this process's conductor places requests; 0: it stands by, or there is none here."},
+    series_info{series::wanted_nodes, series_kind::gauge, "mooncaf_wanted_nodes",
+                "Nodes that the load asks for, as this process last told its scale-command.", {"part"}},
 };
 // clang-format on
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, Cluster, free_port, main, modelled, wait_until  # noqa: E402
+from cluster import BINARY, Client, Cluster, free_port, main, modelled, wait_until  # noqa: E402
 from elastic import Load, long_prompt  # noqa: E402
 from rolling import LOCAL, Crowd  # noqa: E402
 from up import Launched  # noqa: E402
@@ -48,6 +48,10 @@ scale_command = "{os.path.abspath(BINARY)} scale {self.file}"
             return len({i["node"] for i in self.client.cluster()["instances"] if i["role"] == role and i["state"] == "live"})
         return 0
 
+    def figures(self):
+        port = int(re.search(r" metrics at=127.0.0.1:(\d+)", self.run("logs", "here-conductor").stdout)[1])
+        return Client("127.0.0.1", port).request("GET", "/metrics")[2].decode()
+
     def wanted(self):
         return self.client.cluster()["counters"]["wanted_prefill"]
 
@@ -60,6 +64,7 @@ def nodes_come_with_the_load_and_go_after_it():
             with Load(cluster.http, 40, long_prompt):
                 wait_until("three prefill", lambda: cluster.count("prefill") == 3, 90)
                 assert cluster.wanted() == 3
+                assert re.search(r'mooncaf_wanted_nodes\{.*part="prefill".*\} 3\b', figures := cluster.figures()), figures
             wait_until("one prefills", lambda: cluster.count("prefill") == 1, 90)
             crowd.more(4)
         print(f"     {crowd.end()} answers as before beside the load")
@@ -72,6 +77,9 @@ def nodes_come_with_the_load_and_go_after_it():
 
 
 def an_operator_who_fails_is_asked_again():
+    done = subprocess.run([BINARY, "--role", "conductor", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--scale-nodes", "2-4",
+                           "--elastic-roles", "--scale-command", "no-such-operator now"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "scale-command: there is no program 'no-such-operator'" in done.stderr, done
     with Cluster() as cluster:
         device, control, port = modelled(cluster.folder.name), free_port(), free_port()
         notes = pathlib.Path(cluster.folder.name, "notes")
