@@ -69,8 +69,9 @@ void kv_mirror::load(std::uint32_t layer) {
     for (const auto& p : items_) {
       const auto missing = kv_->missing(p.valid, p.item.start);
       for (auto b = missing.first; b < missing.last; ++b) {
-        // No rows of the pass itself: another rank that has the same heads may be writing them to the host's block.
-        const auto rows = std::min(layout_.block_tokens, p.item.start - b * layout_.block_tokens);
+        // No rows of the pass itself where another rank, that has the same heads, may be writing them to the host's block.
+        const auto computed = p.item.start - b * layout_.block_tokens;
+        const auto rows = writes_ ? layout_.block_tokens : std::min(layout_.block_tokens, computed);
         append_rows(layout_, p.blocks[b], p.item.blocks[b], next_load_, 0, rows, copies_);
       }
     }

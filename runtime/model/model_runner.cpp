@@ -432,18 +432,28 @@ tensor model_runner::own(tensor t) const noexcept {
 /// Completes rows of which each rank has computed some columns.
 void model_runner::gather(tensor t) {
   if (!options_.exchange) return;
-  swap(t, [&](tensor seen) { options_.exchange->gather(seen); });
+  swap(t, own(t), [&](tensor seen) { options_.exchange->gather(seen); });
 }
 
-/// Calls `how` with rows that the host reaches: `t` itself, or a copy of them that goes back to the device.
+/// Calls `how` with rows that the host reaches: `t` itself, or a copy that has this rank's part of them, and goes back
+/// to the device whole.
 template <class How>
-void model_runner::swap(tensor t, const How& how) {
+void model_runner::swap(tensor t, tensor mine, const How& how) {
   if (!scratch_->swapped) {
     queue_->synchronize();
     return how(t);
   }
   const auto copy = std::span{*scratch_->swapped}.first(t.rows * t.cols);
-  queue_->download(t.data, copy);
+  constexpr std::size_t few_rows = 16;  // of more, one copy of all is sooner there than as many copies
+  const auto fetch = [&](tensor some) {
+    if (some.rows == 0) return;
+    const auto at = static_cast<std::size_t>(some.data - t.data);
+    queue_->download(some.data, copy.subspan(at, some.rows * some.cols));
+  };
+  if (mine.cols == t.cols) fetch(mine);
+  else if (t.rows > few_rows) fetch(t);
+  else
+    for (std::size_t r = 0; r < t.rows; ++r) fetch(rows_of(mine, r, 1));
   queue_->synchronize();
   how({copy.data(), t.rows, t.cols, t.cols});
   queue_->upload(copy, t.data);
@@ -544,7 +554,9 @@ void model_runner::mix_divided(const layer_weights& w, tensor h, tensor x) {
     const auto theirs = tensor_part{rank, part().of}.share(count);
     of.push_back(experts.place(theirs.first, theirs.count));
   }
-  swap(mixed, [&](tensor seen) { options_.exchange->gather_rows(seen, of); });
+  const auto mine = of[part().rank];
+  swap(mixed, rows_of(mixed, mine.first, mine.count),
+       [&](tensor seen) { options_.exchange->gather_rows(seen, of); });
   for (std::uint32_t e = 0; e < count; ++e)
     if (const auto rows = experts.rows(e); !rows.empty())
       queue_->scatter_add(rows_of(mixed, experts.place(e).first, rows.size()), rows, experts.weights(e), x);

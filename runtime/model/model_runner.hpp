@@ -95,7 +95,7 @@ class model_runner final : public forward_pass, public pass_stage {
   tensor own(tensor t) const noexcept;
   void gather(tensor t);
   template <class How>
-  void swap(tensor t, const How& how);
+  void swap(tensor t, tensor mine, const How& how);
   void latent_queries(const layer_weights& w, tensor h);
   void finish_latents(const layer_weights& w, tensor k);
   void attend_latents(std::uint32_t layer, std::span<const attention_seq> seqs,
