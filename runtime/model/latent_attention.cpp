@@ -1,10 +1,6 @@
-// Latent attention (DeepSeek): the context is never expanded to keys and values per head. A head's query is
-// brought to where the latents are, all heads attend over the same rows, and the sums of latents become
-// values in the end.
+#include "runtime/model/latent_attention.hpp"
 
 #include <array>
-
-#include "runtime/model/model_runner.hpp"
 
 namespace mooncaf {
 
@@ -21,58 +17,66 @@ tensor heads_of(tensor t, std::size_t heads) noexcept {
 
 }  // namespace
 
-/// Queries of all heads from the normalised input `h`, not rotated yet.
-void model_runner::latent_queries(const layer_weights& w, tensor h) {
-  const auto& c = model_->config();
-  const auto queries = scratch_->heads(h.rows, std::size_t{c.n_heads} * c.latent.query_dim());
+void latent_attention::enter(const layer_weights& w, tensor h, bool queries) {
+  const std::array rows{linear_job{w.k.get(), nullptr, tools_.scratch.k(h.rows)}};
+  tools_.queue.linear(h, rows);
+  if (queries) this->queries(w, h);
+}
+
+/// Of all heads, not rotated yet.
+void latent_attention::queries(const layer_weights& w, tensor h) {
+  const auto& c = tools_.config();
+  const auto made = tools_.scratch.heads(h.rows, std::size_t{c.n_heads} * c.latent.query_dim());
   auto from = h;
   if (w.latent.query_a) {
-    from = scratch_->q(h.rows, c.latent.query_rank);
+    from = tools_.scratch.q(h.rows, c.latent.query_rank);
     const std::array narrow{linear_job{w.latent.query_a.get(), nullptr, from}};
-    queue_->linear(h, narrow);
-    queue_->rms_norm(from, w.latent.query_gain, latent_eps, from);
+    tools_.queue.linear(h, narrow);
+    tools_.queue.rms_norm(from, w.latent.query_gain, latent_eps, from);
   }
-  const std::array job{linear_job{w.q.get(), nullptr, queries}};
-  queue_->linear(from, job);
+  const std::array job{linear_job{w.q.get(), nullptr, made}};
+  tools_.queue.linear(from, job);
 }
 
-/// Rows of KV: the latent is normed, and the part behind it rotated.
-void model_runner::finish_latents(const layer_weights& w, tensor k) {
-  const auto& c = model_->config();
+void latent_attention::write(std::uint32_t layer, bool kept) {
+  const auto& c = tools_.config();
+  const auto k = tools_.scratch.k(plan_.tokens.size());
   const auto latents = columns_of(k, 0, c.latent.rank);
-  queue_->rms_norm(latents, w.latent.latent_gain, latent_eps, latents);
-  queue_->rope(columns_of(k, c.latent.rank, c.latent.rope_dim), 1, c.latent.rope_dim, plan_.positions,
-               {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+  tools_.queue.rms_norm(latents, tools_.weights.layer(layer).latent.latent_gain, latent_eps, latents);
+  tools_.queue.rope(columns_of(k, c.latent.rank, c.latent.rope_dim), 1, c.latent.rope_dim, plan_.positions,
+                    {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+  if (kept) tools_.queue.kv_write(blocks_, layer, k, k, plan_.seqs);
 }
 
-/// As `attend`, from the queries of `latent_queries`.
-void model_runner::attend_latents(std::uint32_t layer, std::span<const attention_seq> seqs,
-                                  std::span<const std::int32_t> positions, tensor projected) {
-  const auto& c = model_->config();
+void latent_attention::attend(std::uint32_t layer, std::span<const attention_seq> seqs,
+                              std::span<const std::int32_t> positions, tensor projected) {
+  const auto& c = tools_.config();
   const auto& l = c.latent;
-  const auto& w = model_->layer(layer);
+  const auto& w = tools_.weights.layer(layer);
+  auto& queue = tools_.queue;
   const auto rows = projected.rows;
-  const auto raw = scratch_->heads(rows, std::size_t{c.n_heads} * l.query_dim());
-  const auto q = scratch_->q(rows, c.q_dim());
-  queue_->rope(columns_of(raw, l.plain_dim, raw.cols - l.plain_dim), c.n_heads, l.query_dim(), positions,
-               {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+  const auto raw = tools_.scratch.heads(rows, std::size_t{c.n_heads} * l.query_dim());
+  const auto q = tools_.scratch.q(rows, c.q_dim());
+  queue.rope(columns_of(raw, l.plain_dim, raw.cols - l.plain_dim), c.n_heads, l.query_dim(), positions,
+             {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
   for (std::size_t head = 0; head < c.n_heads; ++head) {
     const std::array job{
         linear_job{w.latent.query_to_latent[head].get(), nullptr, columns_of(q, head * c.head_dim, l.rank)}};
-    queue_->linear(columns_of(raw, head * l.query_dim(), l.plain_dim), job);
+    queue.linear(columns_of(raw, head * l.query_dim(), l.plain_dim), job);
   }
-  queue_->gather(columns_of(heads_of(raw, c.n_heads), l.plain_dim, l.rope_dim),
-                 std::span{scratch_->every_head}.first(rows * c.n_heads),
-                 columns_of(heads_of(q, c.n_heads), l.rank, l.rope_dim));
+  queue.gather(columns_of(heads_of(raw, c.n_heads), l.plain_dim, l.rope_dim),
+               std::span{tools_.scratch.every_head}.first(rows * c.n_heads),
+               columns_of(heads_of(q, c.n_heads), l.rank, l.rope_dim));
   // Sums of the rotated part, behind each head's latents, mean nothing and are not read.
-  const auto attended = scratch_->h(rows, c.q_dim());
-  queue_->paged_attention(blocks_, layer, {c.n_heads, c.score_scale()}, q, seqs, attended);
-  const auto all_values = scratch_->heads(rows, std::size_t{c.n_heads} * part().of * l.value_dim);
-  const auto values = own(all_values);
+  const auto attended = tools_.scratch.h(rows, c.q_dim());
+  queue.paged_attention(blocks_, layer, {c.n_heads, c.score_scale()}, q, seqs, attended);
+  const auto all_values =
+      tools_.scratch.heads(rows, std::size_t{c.n_heads} * tools_.ranks.part().of * l.value_dim);
+  const auto values = tools_.ranks.own(all_values);
   for (std::size_t head = 0; head < c.n_heads; ++head) {
     const std::array job{linear_job{w.latent.latent_to_value[head].get(), nullptr,
                                     columns_of(values, head * l.value_dim, l.value_dim)}};
-    queue_->linear(columns_of(attended, head * c.head_dim, l.rank), job);
+    queue.linear(columns_of(attended, head * c.head_dim, l.rank), job);
   }
   project(w, all_values, projected);
 }

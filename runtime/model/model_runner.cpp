@@ -1,8 +1,6 @@
 #include "runtime/model/model_runner.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -98,6 +96,12 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   }
 
   r->plan_.reserve(options.max_batch_tokens, options.max_logit_rows);
+  r->ranks_.emplace(*r->queue_, r->model_->share(), options.exchange, r->scratch_->swapped);
+  const pass_tools tools{*r->model_, *r->queue_, *r->scratch_, *r->ranks_, r->lora_.get()};
+  r->attention_ = attention::make(tools, r->blocks_, r->plan_);
+  r->feed_forward_.emplace(tools);
+  const auto shown = std::min<std::size_t>(rows_shown_at_once, options.max_batch_tokens);
+  r->results_.emplace(tools, pass_results::settings{r->logits_in_place_, shown, options.layout}, r->plan_);
   return r;
 }
 
@@ -234,10 +238,9 @@ result<void> model_runner::pass(const stage_work& work) {
   // All ranks of a group agree on whether a pass was computed.
   const group_turn turn(*queue_, computed ? options_.exchange.get() : nullptr);
   if (computed && !work.to.empty()) queue_->download(scratch_->x(plan_.tokens.size()).data, work.to);
-  for (std::size_t i = 0; computed && plan_.every_row && i < items.size(); ++i)
-    if (items[i].each_row || items[i].each_hidden) show_rows(items[i], plan_.seqs[i].q_begin);
-  if (computed && !plan_.last_rows.empty()) write_logits(items, work.logits);
-  if (computed && checks()) checksum_blocks(items);
+  if (computed) results_->show_rows();
+  if (computed && !plan_.last_rows.empty()) results_->write_logits(work.logits);
+  if (computed && checks()) results_->checksum_blocks();
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
   return computed;
@@ -326,68 +329,45 @@ void model_runner::tell_readers(std::uint32_t layer) {
 void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   const auto& c = model_->config();
   const auto& w = model_->layer(layer);
-  const std::size_t n = plan_.tokens.size();
+  const std::size_t n = plan_.tokens.size(), wanted = plan_.last_rows.size();
   const auto x = scratch_->x(n);
   const auto h = scratch_->h(n, c.dim);
   // Behind the last layer's KV only the rows that become logits matter; a chunk in the middle of a prompt has
   // none.
-  const bool narrow =
-      model_->makes_logits() && layer + 1 == c.n_layers && plan_.last_rows.size() < n && !plan_.every_row;
+  const bool narrow = model_->makes_logits() && layer + 1 == c.n_layers && wanted < n && !plan_.every_row;
   if (lora_) lora_->begin_layer(layers().first + layer);
   queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
-  if (c.latent.rank != 0) {
-    const std::array rows{linear_job{w.k.get(), nullptr, scratch_->k(n)}};
-    queue_->linear(h, rows);
-    if (!narrow) latent_queries(w, h);
-  } else {
-    const std::array jobs{linear_job{w.k.get(), w.k_bias, scratch_->k(n)},
-                          linear_job{w.v.get(), w.v_bias, scratch_->v(n)},
-                          linear_job{w.q.get(), w.q_bias, scratch_->q(n, c.q_dim())}};
-    queue_->linear(h, std::span{jobs}.first(narrow ? 2 : 3));
-    adapt(lora_site::k, h, jobs[0].out);
-    adapt(lora_site::v, h, jobs[1].out);
-    if (!narrow) adapt(lora_site::q, h, jobs[2].out);
-  }
-  write_kv(layer, done);
+  attention_->enter(w, h, !narrow);
+  // Of ranks that have the same head one writes it, where all have one block.
+  attention_->write(layer, mirror_ || writes_blocks());
+  pass_on_kv(layer, done);
   if (!narrow) {
-    const auto projected = scratch_->q(n, c.dim);
-    attend(layer, plan_.seqs, plan_.positions, projected);
-    join(x, projected, w.attention_post_gain);
-    feed_forward(w, x);
+    const auto attended = scratch_->q(n, c.dim);
+    attention_->attend(layer, plan_.seqs, plan_.positions, attended);
+    if (w.attention_post_gain != nullptr)
+      queue_->rms_norm(attended, w.attention_post_gain, c.rms_eps, attended);
+    queue_->add(x, attended);
+    feed_forward_->run(w, x);
     return;
   }
-  if (plan_.last_rows.empty()) return;
+  if (wanted == 0) return;
   if (lora_) lora_->narrow();
-  const auto last = scratch_->last(plan_.last_rows.size());
-  const auto last_h = scratch_->h(plan_.last_rows.size(), c.dim);
-  for (std::size_t i = 0; i < plan_.last_rows.size(); ++i)
+  const auto last = scratch_->last(wanted);
+  const auto last_h = scratch_->h(wanted, c.dim);
+  for (std::size_t i = 0; i < wanted; ++i)
     queue_->rms_norm(rows_of(x, plan_.last_rows[i], 1), w.attention_gain, c.rms_eps, rows_of(last_h, i, 1));
-  const std::array query{linear_job{w.q.get(), w.q_bias, scratch_->q(plan_.last_rows.size(), c.q_dim())}};
-  if (c.latent.rank != 0) latent_queries(w, last_h);
-  else queue_->linear(last_h, query);
-  adapt(lora_site::q, last_h, query[0].out);
-  attend(layer, plan_.last_seqs, plan_.last_positions, last);
+  attention_->queries(w, last_h);
+  attention_->attend(layer, plan_.last_seqs, plan_.last_positions, last);
   if (w.attention_post_gain != nullptr) queue_->rms_norm(last, w.attention_post_gain, c.rms_eps, last);
-  for (std::size_t i = 0; i < plan_.last_rows.size(); ++i)
+  for (std::size_t i = 0; i < wanted; ++i)
     queue_->add(rows_of(last, i, 1), rows_of(x, plan_.last_rows[i], 1));
-  feed_forward(w, last);
+  feed_forward_->run(w, last);
 }
 
-/// Finishes the keys of all tokens and writes them and the values into the blocks.
-void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
-  const auto& c = model_->config();
-  const auto k = scratch_->k(plan_.tokens.size());
-  if (c.qk_norm) queue_->rms_norm_heads(k, c.n_kv_heads, c.head_dim, model_->layer(layer).k_gain, c.rms_eps);
-  if (c.latent.rank != 0) finish_latents(model_->layer(layer), k);
-  else
-    queue_->rope(k, c.n_kv_heads, c.head_dim, plan_.positions,
-                 {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  // Of ranks that have the same head one writes it, where all have one block.
-  if (mirror_ || writes_blocks())
-    queue_->kv_write(blocks_, layer, k, c.latent.rank != 0 ? k : scratch_->v(plan_.tokens.size()),
-                     plan_.seqs);
+/// Sends the KV of a layer to the host's blocks, or tells that it is there.
+void model_runner::pass_on_kv(std::uint32_t layer, const layer_done_fn& done) {
   // Whoever is told of the layer reads the heads of all ranks, and a rank may attend over another's.
-  if (!mirror_) gather({});
+  if (!mirror_) ranks_->gather({});
   if (step_) return;
   if (mirror_) {
     written_[layer] = queue_->record();
@@ -396,180 +376,6 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   if (!done) return;
   queue_->synchronize();
   done(layers().first + layer);
-}
-
-/// Finishes the queries, attends over the blocks, and writes the output projection to `projected`.
-void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> seqs,
-                          std::span<const std::int32_t> positions, tensor projected) {
-  const auto& c = model_->config();
-  const auto& w = model_->layer(layer);
-  if (c.latent.rank != 0) return attend_latents(layer, seqs, positions, projected);
-  const auto q = scratch_->q(projected.rows, c.q_dim());
-  if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
-  queue_->rope(q, c.n_heads, c.head_dim, positions, {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  const auto attended = scratch_->h(projected.rows, c.q_dim() * part().of);
-  queue_->paged_attention(blocks_, layer,
-                          {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap, w.sinks}, q,
-                          seqs, own(attended));
-  project(w, attended, projected);
-}
-
-/// The output projection of what this rank's heads have attended to, and the others'.
-void model_runner::project(const layer_weights& w, tensor attended, tensor projected) {
-  gather(attended);
-  const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, own(projected)}};
-  queue_->linear(attended, out);
-  gather(projected);
-  adapt(lora_site::attention_out, attended, projected);
-}
-
-/// The columns that this rank computes.
-tensor model_runner::own(tensor t) const noexcept {
-  const auto columns = part().share(t.cols);
-  return columns_of(t, columns.first, columns.count);
-}
-
-/// Completes rows of which each rank has computed some columns.
-void model_runner::gather(tensor t) {
-  if (!options_.exchange) return;
-  swap(t, own(t), [&](tensor seen) { options_.exchange->gather(seen); });
-}
-
-/// Calls `how` with rows that the host reaches: `t` itself, or a copy that has this rank's part of them, and goes back
-/// to the device whole.
-template <class How>
-void model_runner::swap(tensor t, tensor mine, const How& how) {
-  if (!scratch_->swapped) {
-    queue_->synchronize();
-    return how(t);
-  }
-  const auto copy = std::span{*scratch_->swapped}.first(t.rows * t.cols);
-  constexpr std::size_t few_rows = 16;  // of more, one copy of all is sooner there than as many copies
-  const auto fetch = [&](tensor some) {
-    if (some.rows == 0) return;
-    const auto at = static_cast<std::size_t>(some.data - t.data);
-    queue_->download(some.data, copy.subspan(at, some.rows * some.cols));
-  };
-  if (mine.cols == t.cols) fetch(mine);
-  else if (t.rows > few_rows) fetch(t);
-  else
-    for (std::size_t r = 0; r < t.rows; ++r) fetch(rows_of(mine, r, 1));
-  queue_->synchronize();
-  how({copy.data(), t.rows, t.cols, t.cols});
-  queue_->upload(copy, t.data);
-}
-
-/// Adds the result of attention or of the feed-forward part, normed first where the family does.
-void model_runner::join(tensor x, tensor part, const float* post_gain) {
-  if (post_gain != nullptr) queue_->rms_norm(part, post_gain, model_->config().rms_eps, part);
-  queue_->add(x, part);
-}
-
-/// x += down(act(gate(norm(x))) · up(norm(x))), tile by tile.
-void model_runner::feed_forward(const layer_weights& w, tensor x) {
-  const auto& c = model_->config();
-  for (std::size_t begin = 0; begin < x.rows; begin += ffn_tile_tokens) {
-    const auto part = rows_of(x, begin, std::min(ffn_tile_tokens, x.rows - begin));
-    if (lora_) lora_->begin_tile(begin);
-    const auto h = scratch_->h(part.rows, c.dim);
-    queue_->rms_norm(part, w.ffn_gain, c.rms_eps, h);
-    if (w.router) {
-      mix_experts(w, h, part);
-      if (w.shared.gate) add_shared(w, h, part);
-      continue;
-    }
-    const auto projected = scratch_->q(part.rows, c.dim);
-    through(w.ffn.front(), h, projected);
-    join(part, projected, w.ffn_post_gain);
-  }
-}
-
-/// One feed-forward part, or one expert, of at most a tile of rows.
-void model_runner::through(const ffn_weights& w, tensor h, tensor out, bool whole) {
-  const auto& c = model_->config();
-  const auto all = scratch_->gate(h.rows, w.down->cols());
-  const auto gate = whole ? all : own(all);
-  const auto up = scratch_->up(h.rows, w.up->rows());
-  const std::array widen{linear_job{w.gate.get(), w.gate_bias, gate}, linear_job{w.up.get(), w.up_bias, up}};
-  queue_->linear(h, widen);
-  adapt(lora_site::gate, h, gate);
-  adapt(lora_site::up, h, up);
-  if (c.glu_limit != 0) queue_->clamped_swiglu(gate, up, c.glu_limit, gate);
-  else if (c.gelu) queue_->geglu(gate, up, gate);
-  else queue_->swiglu(gate, up, gate);
-  if (!whole) gather(all);
-  const std::array narrow{linear_job{w.down.get(), w.down_bias, whole ? out : own(out)}};
-  queue_->linear(all, narrow);
-  if (!whole) gather(out);
-  adapt(lora_site::down, all, out);
-}
-
-/// out += the rows' adapters' share of a product with x. Adapters do not change a mixture's experts.
-void model_runner::adapt(lora_site site, tensor x, tensor out) {
-  if (lora_) lora_->add(*queue_, site, x, out);
-}
-
-/// x += the weighted sum of each row's best experts. Experts go one after the other, so that a row's sum has
-/// the same order whatever rows are beside it.
-void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
-  const auto& c = model_->config();
-  const auto scores = scratch_->scores(h.rows);
-  queue_->linear_f32(h, {w.router.get(), w.router_bias, scores});
-  const auto seen = std::span{scratch_->seen_scores}.first(h.rows * c.n_experts);
-  queue_->download(scores.data, seen);
-  if (w.shared_router) {
-    const auto shares = scratch_->shares(h.rows);
-    queue_->linear_f32(h, {w.shared_router.get(), nullptr, shares});
-    scratch_->seen_shares.resize(h.rows);
-    queue_->download(shares.data, scratch_->seen_shares);
-  }
-  queue_->synchronize();
-  scratch_->experts.choose(seen, c, w.choice_bias);
-  if (part().whole_experts) return mix_divided(w, h, x);
-  for (std::uint32_t e = 0; e < c.n_experts; ++e) {
-    const auto rows = scratch_->experts.rows(e);
-    if (rows.empty()) continue;
-    const auto picked = scratch_->picked(rows.size());
-    const auto projected = scratch_->q(rows.size(), c.dim);
-    queue_->gather(h, rows, picked);
-    through(w.ffn[e], picked, projected);
-    queue_->scatter_add(projected, rows, scratch_->experts.weights(e), x);
-  }
-}
-
-/// The same with experts divided among ranks: what they made is gathered, and every rank adds all of it.
-void model_runner::mix_divided(const layer_weights& w, tensor h, tensor x) {
-  const auto& experts = scratch_->experts;
-  const std::size_t count = model_->config().n_experts;
-  const auto mixed = scratch_->mixed(experts.place(0, count).count);
-  for (std::uint32_t e = 0; e < count; ++e) {
-    const auto rows = experts.rows(e);
-    if (rows.empty() || w.ffn[e].gate == nullptr) continue;
-    const auto picked = scratch_->picked(rows.size());
-    queue_->gather(h, rows, picked);
-    through(w.ffn[e], picked, rows_of(mixed, experts.place(e).first, rows.size()), true);
-  }
-  std::vector<part_range> of;
-  for (std::uint32_t rank = 0; rank < part().of; ++rank) {
-    const auto theirs = tensor_part{rank, part().of}.share(count);
-    of.push_back(experts.place(theirs.first, theirs.count));
-  }
-  const auto mine = of[part().rank];
-  swap(mixed, rows_of(mixed, mine.first, mine.count),
-       [&](tensor seen) { options_.exchange->gather_rows(seen, of); });
-  for (std::uint32_t e = 0; e < count; ++e)
-    if (const auto rows = experts.rows(e); !rows.empty())
-      queue_->scatter_add(rows_of(mixed, experts.place(e).first, rows.size()), rows, experts.weights(e), x);
-}
-
-/// x += the shared part of a mixture, weighted where the family does: by scores that `mix_experts`
-/// downloaded.
-void model_runner::add_shared(const layer_weights& w, tensor h, tensor x) {
-  const auto shared = scratch_->q(h.rows, x.cols);
-  through(w.shared, h, shared);
-  if (!w.shared_router) return queue_->add(x, shared);
-  for (auto& share : scratch_->seen_shares) share = 1 / (1 + std::exp(-share));
-  queue_->scatter_add(shared, std::span{scratch_->tile_rows}.first(h.rows), scratch_->seen_shares, x);
 }
 
 }  // namespace mooncaf

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,13 +15,17 @@
 #include "gpu/work_collector.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/attention.hpp"
+#include "runtime/model/feed_forward.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/kv_mirror.hpp"
 #include "runtime/model/lora_pass.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/model/pass_plan.hpp"
+#include "runtime/model/pass_results.hpp"
 #include "runtime/model/pass_scratch.hpp"
 #include "runtime/model/pass_stage.hpp"
+#include "runtime/model/rank_columns.hpp"
 #include "runtime/model/rank_exchange.hpp"
 
 namespace mooncaf {
@@ -87,30 +92,7 @@ class model_runner final : public forward_pass, public pass_stage {
   void tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait);
   void tell_readers(std::uint32_t layer);
   void run_layer(std::uint32_t layer, const layer_done_fn& done);
-  void write_kv(std::uint32_t layer, const layer_done_fn& done);
-  void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
-              std::span<const std::int32_t> positions, tensor projected);
-  void project(const layer_weights& w, tensor attended, tensor projected);
-  void to_logits(tensor h, tensor out);
-  tensor own(tensor t) const noexcept;
-  void gather(tensor t);
-  template <class How>
-  void swap(tensor t, tensor mine, const How& how);
-  void latent_queries(const layer_weights& w, tensor h);
-  void finish_latents(const layer_weights& w, tensor k);
-  void attend_latents(std::uint32_t layer, std::span<const attention_seq> seqs,
-                      std::span<const std::int32_t> positions, tensor projected);
-  void feed_forward(const layer_weights& w, tensor x);
-  void mix_experts(const layer_weights& w, tensor h, tensor x);
-  void mix_divided(const layer_weights& w, tensor h, tensor x);
-  void add_shared(const layer_weights& w, tensor h, tensor x);
-  void through(const ffn_weights& w, tensor h, tensor out, bool whole = false);
-  void adapt(lora_site site, tensor x, tensor out);
-  void join(tensor x, tensor part, const float* post_gain);
-  void write_logits(std::span<const batch_item> items, std::span<float> logits);
-  void deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits);
-  void checksum_blocks(std::span<const batch_item> items);
-  void show_rows(const batch_item& item, std::uint32_t begin);
+  void pass_on_kv(std::uint32_t layer, const layer_done_fn& done);
 
   std::shared_ptr<const model> model_;
   runner_options options_;
@@ -121,6 +103,10 @@ class model_runner final : public forward_pass, public pass_stage {
   std::unique_ptr<pass_scratch> scratch_;  ///< activations, and what the host keeps of a pass meanwhile
   std::unique_ptr<lora_pass> lora_;        ///< null where no item names an adapter
   std::unique_ptr<kv_mirror> mirror_;      ///< null where the device computes in the host's blocks
+  std::optional<rank_columns> ranks_;      ///< set by `make`, as are the parts of the pass
+  std::unique_ptr<attention> attention_;
+  std::optional<feed_forward> feed_forward_;
+  std::optional<pass_results> results_;
 
   // The pass under way.
   pass_plan plan_;                  ///< its tokens and where their KV lies

@@ -71,12 +71,6 @@ class pass_scratch {
   std::vector<std::uint32_t> every_head;  ///< 0, 1, … tokens · n_heads, with latent attention
   /// Rows under way between ranks of devices that the host does not reach; pinned, if the device can.
   std::shared_ptr<std::vector<float>> swapped;
-  std::vector<float> shown_logits;        ///< [some rows, vocab_size], from the first `each_row` on
-  std::vector<float> shown_hidden;        ///< [some rows, dim], from the first `each_hidden` on
-  std::vector<device_bytes> full_blocks;  ///< blocks whose checksums items ask for
-  std::vector<std::uint64_t> checksums;   ///< of `full_blocks`
-  std::vector<token_choice> choices;      ///< of the items that have one, in their order
-  std::vector<chosen_token> chosen;       ///< the outcomes of `choices`
 
  private:
   pass_scratch() = default;

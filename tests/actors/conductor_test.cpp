@@ -6,25 +6,14 @@
 #include <doctest/doctest.h>
 
 #include "runtime/api/cluster_view.hpp"
+#include "tests/actors/silent_node.hpp"
 #include "tests/support/actor_fixture.hpp"
 #include "tests/support/golden_text.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::test;
 
 namespace {
-
-const block_key fingerprint = hash_text128("the model");
-
-node_actor::behavior_type silent_node(node_actor::pointer) {
-  return {
-      [](hello_atom, const node_info&) { return node_info{}; },
-      [](claim_atom, const lead_claim&) { return lead_vote{}; },
-      [](status_atom) { return node_report{}; },
-      [](drain_atom) {},
-      [](listen_atom, std::uint16_t) {},
-      [](tick_atom) {},
-  };
-}
 
 /// A shard that only counts who follows it.
 cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std::shared_ptr<int> follows) {

@@ -14,15 +14,15 @@
 #include "actors/executor.hpp"
 #include "actors/metrics/report_metrics.hpp"
 #include "runtime/api/cluster_view.hpp"
+#include "tests/actors/silent_node.hpp"
 #include "tests/support/actor_fixture.hpp"
 #include "tests/support/golden_text.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-const block_key fingerprint = hash_text128("the model");
 
 /// What one node told its actors, in order: "up 100", "down 100".
 using peer_log = std::vector<std::string>;

@@ -5,25 +5,14 @@
 
 #include "actors/conductor.hpp"
 #include "runtime/api/cluster_view.hpp"
+#include "tests/actors/silent_node.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-const block_key fingerprint = hash_text128("the model");
-
-node_actor::behavior_type silent_node(node_actor::pointer) {
-  return {
-      [](hello_atom, const node_info&) { return node_info{}; },
-      [](claim_atom, const lead_claim&) { return lead_vote{}; },
-      [](status_atom) { return node_report{}; },
-      [](drain_atom) {},
-      [](listen_atom, std::uint16_t) {},
-      [](tick_atom) {},
-  };
-}
 
 /// A conductor with one prefill and one decode instance of a batch of 2, which takes 4 requests.
 struct queue_world : testing::actor_fixture<caf::id_block::mooncaf> {

@@ -12,18 +12,13 @@
 #include "gpu/device.hpp"
 #include "gpu/host/dequantize.hpp"
 #include "gpu/host/host_device.hpp"
+#include "tests/support/unwrap.hpp"
 
 namespace mooncaf::testing {
 
 inline constexpr std::array all_types{ggml_type::f32,  ggml_type::f16,  ggml_type::bf16, ggml_type::q8_0,
                                       ggml_type::q4_0, ggml_type::q4_1, ggml_type::q4_k, ggml_type::q5_k,
                                       ggml_type::q6_k, ggml_type::mxfp4};
-
-template <class T>
-T unwrap(result<T> r) {
-  if (!r) throw std::runtime_error(to_string(r.error()));
-  return std::move(*r);
-}
 
 class random_source {
  public:

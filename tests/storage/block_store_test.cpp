@@ -16,7 +16,7 @@ using test::prompt;
 namespace {
 
 constexpr time_point start{};
-constexpr time_point later = start + 10s;
+constexpr time_point in_time = start + 10s;
 
 struct fixture {
   explicit fixture(std::size_t slots, block_store_options options = {})
@@ -25,7 +25,7 @@ struct fixture {
   /// Reserves and commits the blocks `from` onwards of a prompt, as a prefill does.
   std::vector<commit_outcome> write(owner_id owner, const std::vector<block_name>& names,
                                     std::size_t from = 0) {
-    const auto slots = store.reserve(owner, names.size() - from, later);
+    const auto slots = store.reserve(owner, names.size() - from, in_time);
     REQUIRE(slots);
     std::vector<commit_outcome> outcomes;
     for (std::size_t i = from; i < names.size(); ++i)
@@ -44,17 +44,17 @@ struct fixture {
   block_store store;
 };
 
-const owner_id alice{11}, bob{12};
+const owner_id first_owner{11}, second_owner{12};
 
 }  // namespace
 
 TEST_CASE("committed blocks are found by the next request, with their checksums") {
   fixture f(8);
   const auto a = prompt({1, 2, 3});
-  f.write(alice, a);
-  f.store.release_all(alice);
+  f.write(first_owner, a);
+  f.store.release_all(first_owner);
   CHECK(f.store.match(keys_of(prompt({1, 2, 9, 9}))).dram == 2);
-  const auto hit = f.store.pin(keys_of(prompt({1, 2, 9, 9})), bob, later).value();
+  const auto hit = f.store.pin(keys_of(prompt({1, 2, 9, 9})), second_owner, in_time).value();
   REQUIRE(hit.blocks.size() == 2);
   CHECK(hit.blocks[1].key == a[1].key);
   CHECK(hit.blocks[1].checksum == 101);
@@ -66,41 +66,41 @@ TEST_CASE("committed blocks are found by the next request, with their checksums"
 
 TEST_CASE("reserved slots are invisible until they are committed") {
   fixture f(4);
-  REQUIRE(f.store.reserve(alice, 2, later));
+  REQUIRE(f.store.reserve(first_owner, 2, in_time));
   CHECK(f.store.match(keys_of(prompt({1}))).total() == 0);
   CHECK(f.store.integrity().reserved == 2);
-  f.store.release_all(alice);
+  f.store.release_all(first_owner);
   CHECK(f.store.integrity().free == 4);
   f.check();
 }
 
 TEST_CASE("a reservation is all or nothing, and says why it failed") {
   fixture f(4);
-  REQUIRE(f.store.reserve(alice, 3, later));
-  const auto refused = f.store.reserve(bob, 2, later);
+  REQUIRE(f.store.reserve(first_owner, 3, in_time));
+  const auto refused = f.store.reserve(second_owner, 2, in_time);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == ec::out_of_space);
   CHECK(refused.error().detail.find("1 of 4 free") != std::string::npos);
   CHECK(f.store.integrity().reserved == 3);
   CHECK(f.store.integrity().owners == 1);
-  CHECK(f.store.reserve(owner_id{}, 1, later).error().code == ec::invalid_argument);
+  CHECK(f.store.reserve(owner_id{}, 1, in_time).error().code == ec::invalid_argument);
   f.check();
 }
 
 TEST_CASE("an impossible wish does not empty the cache") {
   fixture f(4);
-  f.write(alice, prompt({1, 2}));
-  f.store.release_all(alice);
-  CHECK_FALSE(f.store.reserve(bob, 5, later));
+  f.write(first_owner, prompt({1, 2}));
+  f.store.release_all(first_owner);
+  CHECK_FALSE(f.store.reserve(second_owner, 5, in_time));
   CHECK(f.store.match(keys_of(prompt({1, 2}))).dram == 2);
 }
 
 TEST_CASE("blocks in use are never evicted, others give way leaf first") {
   fixture f(4);
-  f.write(alice, prompt({1, 2, 3, 4}));
-  CHECK_FALSE(f.store.reserve(bob, 1, later));
-  f.store.release_all(alice);
-  REQUIRE(f.store.reserve(bob, 2, later));
+  f.write(first_owner, prompt({1, 2, 3, 4}));
+  CHECK_FALSE(f.store.reserve(second_owner, 1, in_time));
+  f.store.release_all(first_owner);
+  REQUIRE(f.store.reserve(second_owner, 2, in_time));
   CHECK(f.store.match(keys_of(prompt({1, 2, 3, 4}))).dram == 2);
   CHECK(f.store.stats().evictions == 2);
   f.check();
@@ -109,10 +109,10 @@ TEST_CASE("blocks in use are never evicted, others give way leaf first") {
 TEST_CASE("the second to commit a key keeps its slot for itself until it lets go") {
   fixture f(4);
   const auto a = prompt({1});
-  CHECK(f.write(alice, a)[0] == commit_outcome::published);
-  CHECK(f.write(bob, a)[0] == commit_outcome::duplicate);
+  CHECK(f.write(first_owner, a)[0] == commit_outcome::published);
+  CHECK(f.write(second_owner, a)[0] == commit_outcome::duplicate);
   CHECK(f.store.integrity().private_ == 1);
-  f.store.release_all(bob);
+  f.store.release_all(second_owner);
   CHECK(f.store.integrity().private_ == 0);
   CHECK(f.store.match(keys_of(a)).dram == 1);
   f.check();
@@ -121,10 +121,10 @@ TEST_CASE("the second to commit a key keeps its slot for itself until it lets go
 TEST_CASE("a block whose predecessor is nowhere stays private") {
   fixture f(4);
   const auto a = prompt({1, 2});
-  const auto slot = f.store.reserve(alice, 1, later)->front();
-  CHECK(f.store.commit(alice, slot.index, a[1], 0) == commit_outcome::orphan);
+  const auto slot = f.store.reserve(first_owner, 1, in_time)->front();
+  CHECK(f.store.commit(first_owner, slot.index, a[1], 0) == commit_outcome::orphan);
   CHECK_FALSE(f.store.find(a[1].key));
-  f.store.release_all(alice);
+  f.store.release_all(first_owner);
   CHECK(f.store.integrity().free == 4);
   f.check();
 }
@@ -132,47 +132,48 @@ TEST_CASE("a block whose predecessor is nowhere stays private") {
 TEST_CASE("commits that make no sense are refused and change nothing") {
   fixture f(4);
   const auto a = prompt({1, 2});
-  const auto slots = f.store.reserve(alice, 3, later).value();
-  CHECK(f.store.commit(bob, slots[0].index, a[0], 0).error().code == ec::not_found);
-  CHECK(f.store.commit(alice, 77, a[0], 0).error().code == ec::not_found);
+  const auto slots = f.store.reserve(first_owner, 3, in_time).value();
+  CHECK(f.store.commit(second_owner, slots[0].index, a[0], 0).error().code == ec::not_found);
+  CHECK(f.store.commit(first_owner, 77, a[0], 0).error().code == ec::not_found);
   CHECK(f.store.commit(owner_id{}, 3, a[0], 0).error().code == ec::not_found);
-  REQUIRE(f.store.commit(alice, slots[0].index, a[0], 0) == commit_outcome::published);
-  CHECK(f.store.commit(alice, slots[0].index, a[0], 0) == commit_outcome::published);  // a repeated message
-  CHECK(f.store.commit(alice, slots[0].index, a[1], 0).error().code == ec::not_found);
+  REQUIRE(f.store.commit(first_owner, slots[0].index, a[0], 0) == commit_outcome::published);
+  CHECK(f.store.commit(first_owner, slots[0].index, a[0], 0) ==
+        commit_outcome::published);  // a repeated message
+  CHECK(f.store.commit(first_owner, slots[0].index, a[1], 0).error().code == ec::not_found);
   auto wrong_depth = a[1];
   wrong_depth.depth = 5;
-  CHECK(f.store.commit(alice, slots[1].index, wrong_depth, 0).error().code == ec::invalid_argument);
+  CHECK(f.store.commit(first_owner, slots[1].index, wrong_depth, 0).error().code == ec::invalid_argument);
   CHECK(f.store.integrity().reserved == 2);
   f.check();
 }
 
 TEST_CASE("a lease that nobody renews frees everything its owner held") {
   fixture f(8);
-  f.write(alice, prompt({1, 2}));
-  REQUIRE(f.store.reserve(alice, 2, start + 1s));
-  REQUIRE(f.store.pin(keys_of(prompt({1})), alice, later));
-  REQUIRE(f.store.reserve(bob, 1, start + 20s));
+  f.write(first_owner, prompt({1, 2}));
+  REQUIRE(f.store.reserve(first_owner, 2, start + 1s));
+  REQUIRE(f.store.pin(keys_of(prompt({1})), first_owner, in_time));
+  REQUIRE(f.store.reserve(second_owner, 1, start + 20s));
   CHECK(f.store.expire(start + 10s).empty());
-  CHECK(f.store.renew(alice, start + 15s));
+  CHECK(f.store.renew(first_owner, start + 15s));
   CHECK(f.store.expire(start + 12s).empty());
-  CHECK(f.store.expire(start + 16s) == std::vector{alice});
+  CHECK(f.store.expire(start + 16s) == std::vector{first_owner});
   CHECK(f.store.integrity().reserved == 1);
   CHECK(f.store.integrity().pinned == 0);
   CHECK(f.store.integrity().owners == 1);
-  CHECK_FALSE(f.store.renew(alice, later));
+  CHECK_FALSE(f.store.renew(first_owner, in_time));
   f.check();
 }
 
 TEST_CASE("ending an owner twice, or a pin twice, is harmless") {
   fixture f(4);
-  f.write(alice, prompt({1}));
-  const auto pin = f.store.pin(keys_of(prompt({1})), bob, later)->id;
+  f.write(first_owner, prompt({1}));
+  const auto pin = f.store.pin(keys_of(prompt({1})), second_owner, in_time)->id;
   f.store.release(pin);
   f.store.release(pin);
-  f.store.release_all(alice);
-  f.store.release_all(alice);
+  f.store.release_all(first_owner);
+  f.store.release_all(first_owner);
   f.store.release_all(owner_id{99});
-  f.store.confirm(alice);
+  f.store.confirm(first_owner);
   f.store.fence(owner_id{99});
   CHECK(f.store.integrity().owners == 0);
   CHECK(f.store.integrity().pinned == 0);
@@ -181,10 +182,10 @@ TEST_CASE("ending an owner twice, or a pin twice, is harmless") {
 
 TEST_CASE("slots let go one by one are free, and foreign ones are left alone") {
   fixture f(4);
-  const auto mine = f.store.reserve(alice, 2, later).value();
-  const auto theirs = f.store.reserve(bob, 1, later).value();
+  const auto mine = f.store.reserve(first_owner, 2, in_time).value();
+  const auto theirs = f.store.reserve(second_owner, 1, in_time).value();
   const std::uint32_t some[] = {mine[0].index, theirs[0].index, 4000000};
-  f.store.release(alice, some);
+  f.store.release(first_owner, some);
   CHECK(f.store.integrity().reserved == 2);
   CHECK(f.store.integrity().free == 2);
   f.check();
@@ -192,41 +193,41 @@ TEST_CASE("slots let go one by one are free, and foreign ones are left alone") {
 
 TEST_CASE("memory that a peer may still write is not reused before the peer confirms") {
   fixture f(4);
-  const auto slots = f.store.reserve(alice, 3, later).value();
-  f.store.fence(alice);
-  REQUIRE(f.store.commit(alice, slots[0].index, prompt({1})[0], 0) == commit_outcome::published);
-  f.store.release(alice, std::vector{slots[1].index});
+  const auto slots = f.store.reserve(first_owner, 3, in_time).value();
+  f.store.fence(first_owner);
+  REQUIRE(f.store.commit(first_owner, slots[0].index, prompt({1})[0], 0) == commit_outcome::published);
+  f.store.release(first_owner, std::vector{slots[1].index});
   CHECK(f.store.integrity().quarantined == 1);
-  SUBCASE("when the owner is released") { f.store.release_all(alice); }
-  SUBCASE("when the owner's lease expires") { f.store.expire(later + 1s); }
+  SUBCASE("when the owner is released") { f.store.release_all(first_owner); }
+  SUBCASE("when the owner's lease expires") { f.store.expire(in_time + 1s); }
   CHECK(f.store.integrity().quarantined == 2);
   CHECK(f.store.integrity().pinned == 1);
-  CHECK(f.store.quarantined_owners() == std::vector{alice});
-  CHECK_FALSE(f.store.reserve(bob, 2, later));
-  CHECK(f.store.reserve(alice, 1, later).error().code == ec::cancelled);
-  CHECK(f.store.pin(keys_of(prompt({1})), alice, later).error().code == ec::cancelled);
+  CHECK(f.store.quarantined_owners() == std::vector{first_owner});
+  CHECK_FALSE(f.store.reserve(second_owner, 2, in_time));
+  CHECK(f.store.reserve(first_owner, 1, in_time).error().code == ec::cancelled);
+  CHECK(f.store.pin(keys_of(prompt({1})), first_owner, in_time).error().code == ec::cancelled);
   f.check();
-  f.store.confirm(alice);
+  f.store.confirm(first_owner);
   CHECK(f.store.quarantined_owners().empty());
-  CHECK(f.store.reserve(bob, 4, later));
+  CHECK(f.store.reserve(second_owner, 4, in_time));
   f.check();
 }
 
 TEST_CASE("an owner whose peer confirmed in time ends without quarantine") {
   fixture f(4);
-  REQUIRE(f.store.reserve(alice, 2, later));
-  f.store.fence(alice);
-  f.store.confirm(alice);
-  f.store.release_all(alice);
+  REQUIRE(f.store.reserve(first_owner, 2, in_time));
+  f.store.fence(first_owner);
+  f.store.confirm(first_owner);
+  f.store.release_all(first_owner);
   CHECK(f.store.integrity().free == 4);
 }
 
 TEST_CASE("events tell what came and went, numbered without gaps, and a snapshot says the same") {
   fixture f(2);
   const auto a = prompt({1, 2}), b = prompt({5});
-  f.write(alice, a);
-  f.store.release_all(alice);
-  f.write(bob, b);
+  f.write(first_owner, a);
+  f.store.release_all(first_owner);
+  f.write(second_owner, b);
   const auto events = f.store.drain_events();
   REQUIRE(events.size() == 4);
   for (std::size_t i = 0; i < events.size(); ++i) CHECK(events[i].sequence == i + 1);
@@ -244,7 +245,7 @@ TEST_CASE("events that nobody fetches do not pile up, and the gap shows") {
   block_store_options options;
   options.max_pending_events = 4;
   fixture f(16, options);
-  f.write(alice, prompt({1, 2, 3, 4, 5, 6}));
+  f.write(first_owner, prompt({1, 2, 3, 4, 5, 6}));
   const auto events = f.store.drain_events();
   CHECK(events.size() <= 4);
   CHECK(events.front().sequence > 1);
@@ -267,13 +268,13 @@ TEST_CASE("what the device has is announced as its own while neither memory nor 
   CHECK(news() == told(2, {what::stored, storage_tier::device}));
   CHECK(f.store.snapshot().blocks.size() == 2);
   CHECK(f.store.match(keys_of(a)).total() == 0);
-  f.write(alice, a);
-  f.store.release_all(alice);
+  f.write(first_owner, a);
+  f.store.release_all(first_owner);
   CHECK(news() == told(2, {what::stored, storage_tier::dram}));
   CHECK(f.store.snapshot().blocks.size() == 2);
   device.erase(device.find(a[0].key));
   CHECK(news().empty());
-  f.write(bob, b);  // memory has no room for both
+  f.write(second_owner, b);  // memory has no room for both
   CHECK(news() == told{{what::moved, storage_tier::device},
                        {what::stored, storage_tier::dram},
                        {what::stored, storage_tier::dram}});
@@ -285,8 +286,8 @@ TEST_CASE("what the device has is announced as its own while neither memory nor 
 TEST_CASE("a snapshot lists parents before children") {
   fixture f(64);
   for (int i = 0; i < 8; ++i) {
-    f.write(alice, prompt({1, i, i, i}));
-    f.store.release_all(alice);
+    f.write(first_owner, prompt({1, i, i, i}));
+    f.store.release_all(first_owner);
   }
   std::set<block_key> seen;
   for (const auto& e : f.store.snapshot().blocks) {

@@ -73,7 +73,7 @@ struct world {
   lru_side blocks, objects;
 };
 
-constexpr time_point start{std::chrono::hours(1)};
+constexpr time_point boundary_start{std::chrono::hours(1)};
 
 }  // namespace
 
@@ -82,7 +82,7 @@ TEST_CASE("memory goes to where what is given up is warmer, stays there, and com
     CAPTURE(seed);
     std::mt19937_64 random{seed};
     world w{100, 1600, 25};
-    auto now = start;
+    auto now = boundary_start;
     const auto run = [&](int looks, std::uint64_t block_set, int block_uses, std::uint64_t object_set,
                          int object_uses) {
       for (int i = 0; i < looks; ++i) {
@@ -108,7 +108,7 @@ TEST_CASE("two loads that do not change are divided once, not again and again") 
     world w{50 + random() % 100, 64 * 20, 20};
     const auto block_set = 500 + random() % 3000, object_set = 500 + random() % 3000;
     const auto block_uses = 20 + random() % 100, object_uses = 20 + random() % 100;
-    auto now = start;
+    auto now = boundary_start;
     std::uint64_t settled = 0;
     for (int i = 0; i < 4000; ++i) {
       if (i == 2000) settled = w.moves();
@@ -133,7 +133,7 @@ TEST_CASE("two loads that do not change are divided once, not again and again") 
 
 TEST_CASE("what cannot be given is not waited for without end, and nobody has less for it") {
   world w{100, 1000, 100};
-  auto now = start;
+  auto now = boundary_start;
   for (std::uint64_t i = 0; i < 1100; ++i) w.blocks.use(i, now += 1ms);
   w.blocks.stuck = true;
   w.look(now);
@@ -164,8 +164,8 @@ TEST_CASE("a slab is a sixty-fourth in whole huge pages, within bounds") {
 
 TEST_CASE("ages of uses are known by the second lately, and about right long ago") {
   use_clock clock;
-  auto now = start;
-  for (std::uint64_t i = 0; i < 20'000; ++i) clock.note(10 * i, now = start + i * 1s);
+  auto now = boundary_start;
+  for (std::uint64_t i = 0; i < 20'000; ++i) clock.note(10 * i, now = boundary_start + i * 1s);
   CHECK(clock.age(10 * 19'999, now) == 0s);
   CHECK(clock.age(10 * 19'999 + 1, now) == 0s);
   CHECK(clock.age(10 * 19'990, now) == 9s);

@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(load_fixture, "a block that somebody computes while it is load
   // Bob goes on with the copy that he has: nobody else may get its slot.
   CHECK(ready[0].pinned.blocks[0].slot.index != slots[0]);
   CHECK(store.integrity().private_ == 1);
-  CHECK(checksum64({store.slot(slots[0]).address, block_bytes}) == ready[0].pinned.blocks[0].checksum);
+  CHECK(checksum64({store.slot(slots[0]).address, tiered_block_bytes}) == ready[0].pinned.blocks[0].checksum);
   store.release_all(bob);
   store.release_all(alice);
   check();

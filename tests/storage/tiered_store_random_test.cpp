@@ -48,7 +48,7 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
         case 10: {  // something else takes memory, writes into it, and gives it back
           const auto wanted = static_cast<std::size_t>(below(16));
           for (const auto slot : f.store.withhold(wanted, static_cast<std::size_t>(below(8)))) {
-            const auto bytes = std::span{f.store.slot(slot).address, block_bytes};
+            const auto bytes = std::span{f.store.slot(slot).address, tiered_block_bytes};
             std::fill(bytes.begin(), bytes.end(), std::byte{0xEE});
           }
           REQUIRE(f.store.integrity().withheld <= std::max<std::size_t>(wanted, most_withheld));
@@ -63,8 +63,8 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
           if (!slots) break;
           for (std::size_t i = from; i < names.size(); ++i) {
             const auto& s = (*slots)[i - from];
-            test::fill({s.address, block_bytes}, names[i].key);
-            REQUIRE(f.store.commit(o, s.index, names[i], checksum64({s.address, block_bytes})));
+            test::fill({s.address, tiered_block_bytes}, names[i].key);
+            REQUIRE(f.store.commit(o, s.index, names[i], checksum64({s.address, tiered_block_bytes})));
           }
           break;
         }
@@ -143,7 +143,7 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
       for (const auto& [owner, blocks] : pinned)
         for (const auto& b : blocks) {
           REQUIRE(f.store.dram().find(b.key)->slot == b.slot.index);
-          REQUIRE(checksum64({b.slot.address, block_bytes}) == b.checksum);
+          REQUIRE(checksum64({b.slot.address, tiered_block_bytes}) == b.checksum);
         }
       std::size_t held = 0;
       f.store.dram().for_each([&](const auto& e) {

@@ -451,14 +451,14 @@ TEST_CASE("over the real tier, a restarted node serves what it held, byte for by
   test::temp_dir dir;
   rocksdb_tier_options tier_options;
   tier_options.path = dir / "ssd";
-  tier_options.block_bytes = block_bytes;
+  tier_options.block_bytes = tiered_block_bytes;
   tier_options.fingerprint = {1, 1};
   tier_options.capacity_blocks = 100;
   tier_options.flush_bytes = 64 * KiB;
   const auto a = prompt({1, 2, 3, 4, 5, 6});
   const auto run = [](tiered_store& store, rocksdb_tier& tier) {
     for (auto jobs = store.take_io_jobs(); !jobs.empty(); jobs = store.take_io_jobs())
-      store.complete(execute(jobs, tier, block_bytes));
+      store.complete(execute(jobs, tier, tiered_block_bytes));
   };
   {
     tiered_fixture f(8, options_for(write_policy::write_back, 100));

@@ -15,13 +15,13 @@ namespace mooncaf::test {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t block_bytes = 256;
+constexpr std::size_t tiered_block_bytes = 256;
 constexpr time_point later = time_point{} + 10s;
 const owner_id alice{11}, bob{12};
 
 /// A disk that does what jobs say, at once, and fails when told to.
 struct fake_disk {
-  block_pieces shape{block_bytes};
+  block_pieces shape{tiered_block_bytes};
   std::map<block_key, std::vector<std::byte>> blocks;
   std::map<block_key, std::size_t> written;  ///< how often
   bool writes_fail = false;
@@ -60,9 +60,9 @@ inline tiered_store_options options_for(write_policy write, std::uint64_t ssd_ca
 }
 
 struct tiered_fixture {
-  /// @param shape  of blocks of `block_bytes`; only those in one piece can be written here.
+  /// @param shape  of blocks of `tiered_block_bytes`; only those in one piece can be written here.
   tiered_fixture(std::size_t slots, const tiered_store_options& options,
-                 const block_pieces& shape = {block_bytes})
+                 const block_pieces& shape = {tiered_block_bytes})
       : memory(pool::make(slots, shape)), store(memory.slots, options, tree) {
     disk.shape = shape;
   }
@@ -72,8 +72,8 @@ struct tiered_fixture {
     REQUIRE_MESSAGE(slots, to_string(slots.error()));
     for (std::size_t i = from; i < names.size(); ++i) {
       const auto& slot = (*slots)[i - from];
-      fill({slot.address, block_bytes}, names[i].key);
-      REQUIRE(store.commit(owner, slot.index, names[i], checksum64({slot.address, block_bytes})));
+      fill({slot.address, tiered_block_bytes}, names[i].key);
+      REQUIRE(store.commit(owner, slot.index, names[i], checksum64({slot.address, tiered_block_bytes})));
     }
   }
   void drain() {
@@ -107,9 +107,9 @@ struct tiered_fixture {
 
 inline void check_content(const std::vector<pinned_block>& blocks) {
   for (const auto& b : blocks) {
-    const std::span<std::byte> bytes{b.slot.address, block_bytes};
+    const std::span<std::byte> bytes{b.slot.address, tiered_block_bytes};
     CHECK(checksum64(bytes) == b.checksum);
-    CHECK(std::ranges::equal(bytes, bytes_of(b.key, block_bytes)));
+    CHECK(std::ranges::equal(bytes, bytes_of(b.key, tiered_block_bytes)));
   }
 }
 

@@ -70,13 +70,13 @@ tls_stream::keyring ring(std::vector<tls_key> keys = {key}) {
   return std::make_shared<const std::vector<tls_key>>(std::move(keys));
 }
 
-/// Two ends in one thread.
-struct ends {
+/// Two tls_ends in one thread.
+struct tls_ends {
   wire there, back;
   std::unique_ptr<tls_stream> client, server;
 
-  explicit ends(unsigned seed = 1, const tls_key& known = key, tls_stream::keyring keys = ring(),
-                std::uint64_t renew_after = tls_stream::records_per_key) {
+  explicit tls_ends(unsigned seed = 1, const tls_key& known = key, tls_stream::keyring keys = ring(),
+                    std::uint64_t renew_after = tls_stream::records_per_key) {
     std::unique_ptr<link_stream> a = std::make_unique<chancy_link>(there, back, seed),
                                  b = std::make_unique<chancy_link>(back, there, seed * 1000);
     client = *tls_stream::client(a, known, renew_after);
@@ -132,7 +132,7 @@ TEST_CASE("bytes pass in order both ways, in whatever pieces the stream below ta
   for (unsigned seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
     // Every other time keys are renewed again and again.
-    ends link{seed, key, ring(), seed % 2 == 0 ? tls_stream::records_per_key : 1 + seed % 5};
+    tls_ends link{seed, key, ring(), seed % 2 == 0 ? tls_stream::records_per_key : 1 + seed % 5};
     std::mt19937 random{seed};
     const std::array texts{noise(random() % 300'000, random), noise(random() % 300'000, random)};
     std::array<std::vector<std::byte>, 2> got;
@@ -157,7 +157,7 @@ TEST_CASE("bytes pass in order both ways, in whatever pieces the stream below ta
   }
 }
 
-TEST_CASE("one thread sends while another receives, at both ends of a socket") {
+TEST_CASE("one thread sends while another receives, at both tls_ends of a socket") {
   int pair[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
   std::unique_ptr<link_stream> a = std::make_unique<socket_stream>(unique_fd{pair[0]}),
@@ -212,7 +212,7 @@ TEST_CASE("no key encrypts more than so many records") {
   constexpr std::size_t all = 200;
   std::array<std::size_t, 2> bytes{};
   for (const bool renews : {false, true}) {
-    ends link{0, key, ring(), renews ? 3 : all};
+    tls_ends link{0, key, ring(), renews ? 3 : all};
     link.greet();
     const auto before = link.there.all.size();
     for (std::size_t i = 0; i < all; ++i) {
@@ -231,12 +231,12 @@ TEST_CASE("no key encrypts more than so many records") {
 TEST_CASE("who does not know the key learns that and nothing else, and the server knows whose key it is") {
   const tls_key third{"a third one, 32 bytes of secret."};
   {
-    ends link{0, third, ring({key, other, third})};
+    tls_ends link{0, third, ring({key, other, third})};
     link.greet();
     CHECK(*link.client->greet());
     CHECK(link.server->known_key() == 2);
   }
-  ends link{0, third, ring({key, other})};
+  tls_ends link{0, third, ring({key, other})};
   link.greet();
   const auto server = link.server->greet();
   REQUIRE_FALSE(server);
@@ -271,7 +271,7 @@ TEST_CASE("nothing that is said can be read on the way, and no two links have an
   const auto text = bytes_of("models/llama-70b/layer-17");
   std::array<std::vector<std::byte>, 2> seen;
   for (auto& all : seen) {
-    ends link;
+    tls_ends link;
     link.greet();
     send_all(*link.client, text);
     send_all(*link.server, text);
@@ -288,7 +288,7 @@ TEST_CASE("nothing that is said can be read on the way, and no two links have an
 TEST_CASE("an end that was not said is a cut, one that was comes after all bytes") {
   for (const bool said : {true, false}) {
     CAPTURE(said);
-    ends link{0};
+    tls_ends link{0};
     link.greet();
     std::mt19937 random{1};
     const auto bytes = noise(100'000, random);
@@ -305,7 +305,7 @@ TEST_CASE("an end that was not said is a cut, one that was comes after all bytes
   }
 }
 
-TEST_CASE("a stream that ends in order says so, by `shutdown` and when it goes") {
+TEST_CASE("a stream that tls_ends in order says so, by `shutdown` and when it goes") {
   for (const bool goes : {true, false}) {
     CAPTURE(goes);
     int pair[2];
@@ -332,7 +332,7 @@ TEST_CASE("what it said `ok` to arrives, wherever the connection is cut, and not
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     std::mt19937 random{seed};
-    ends link{seed};
+    tls_ends link{seed};
     link.greet();
     // Handshakes over: from here on so many bytes go through.
     link.there.takes = random() % 120'000;

@@ -17,12 +17,12 @@ using node = linked_system<caf::id_block::cluster_tests>;
 
 namespace {
 
-cluster_secret ours() { return cluster_secret::from_text("the secret of this cluster").value(); }
+cluster_secret our_secret() { return cluster_secret::from_text("the secret of this cluster").value(); }
 
 /// A guarded node, a friend with a link to it, and the port to attack.
 struct fortress {
-  node home{ours()};
-  node ally{ours()};
+  node home{our_secret()};
+  node ally{our_secret()};
   std::uint16_t port =
       home.link.publish(home.keep(echo_actor{home.sys.spawn<echo>()}), "127.0.0.1", 0).value();
   echo_actor far = ally.link.dial<echo_actor>("127.0.0.1", port).value();
@@ -31,7 +31,7 @@ struct fortress {
     return ally.ask<std::string>(far, echo_atom_v, std::string{"ping"}) == std::string{"ping"};
   }
   bool admits_newcomer() {
-    node newcomer{ours()};
+    node newcomer{our_secret()};
     const auto reached = newcomer.link.dial<echo_actor>("127.0.0.1", port);
     return reached &&
            newcomer.ask<std::string>(*reached, echo_atom_v, std::string{"new"}) == std::string{"new"};

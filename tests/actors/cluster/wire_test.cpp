@@ -154,6 +154,21 @@ caf::behavior mirror(caf::event_based_actor* self) {
   return {[](caf::unit_t) {}};
 }
 
+/// Sends a message to a mirror at another process, and waits for what comes back. One function for all types: CAF's
+/// handlers for each of them were most of this file's time to compile.
+template <class System>
+caf::message reflected(System& from, const caf::actor& mirror, caf::message sent) {
+  from.self->send(mirror, std::move(sent));
+  if (!from.self->await_data(std::chrono::high_resolution_clock::now() + std::chrono::seconds(10))) return {};
+  return from.self->dequeue()->move_content_to_message();
+}
+
+/// The only element of a message, if it is one of this type.
+template <class T>
+const T* only(const caf::message& x) {
+  return x.size() == 1 && x.match_element<T>(0) ? &x.get_as<T>(0) : nullptr;
+}
+
 }  // namespace
 
 TEST_CASE("every message crosses as the bytes that other processes of the cluster know") {
@@ -190,8 +205,9 @@ TEST_CASE("every message type arrives whole at another process, and back") {
         CAPTURE(i);
         REQUIRE(wanted[i] != defaults[i]);
       }
-      const auto back = systems.b.ask<T>(*far_mirror, sent);
-      REQUIRE_MESSAGE(back, to_string(back.error()));
+      const auto message = reflected(systems.b, *far_mirror, caf::make_message(sent));
+      const auto* back = only<T>(message);
+      REQUIRE_MESSAGE(back != nullptr, caf::to_string(message));
       const auto got = dumper::members_of(*back);
       REQUIRE(got.size() == wanted.size());
       for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -210,8 +226,9 @@ TEST_CASE("empty messages arrive empty") {
   REQUIRE_MESSAGE(far_mirror, to_string(far_mirror.error()));
   for_each_type([&]<class T>() {
     CAPTURE(caf::type_name<T>::value);
-    const auto back = systems.b.ask<T>(*far_mirror, T{});
-    REQUIRE_MESSAGE(back, to_string(back.error()));
+    const auto message = reflected(systems.b, *far_mirror, caf::make_message(T{}));
+    const auto* back = only<T>(message);
+    REQUIRE_MESSAGE(back != nullptr, caf::to_string(message));
     CHECK(dumper::members_of(*back) == dumper::members_of(T{}));
   });
 }

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/text/vocab_from_hf.hpp"
+#include "tests/golden/text/from_hex.hpp"
 #include "tests/runtime/text/vocab_fixture.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::from_hex;
 using namespace mooncaf::testing;
 using json = nlohmann::json;
 
@@ -18,13 +20,6 @@ std::string read(const std::string& name) {
   std::ifstream in(MOONCAF_TEXT_GOLDEN "/" + name, std::ios::binary);
   REQUIRE_MESSAGE(in.good(), name);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  return bytes;
 }
 
 }  // namespace

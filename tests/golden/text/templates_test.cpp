@@ -11,18 +11,18 @@
 #include "runtime/text/dummy_vocab.hpp"
 
 using namespace mooncaf;
-using json = nlohmann::ordered_json;
+using ordered = nlohmann::ordered_json;
 
 namespace {
 
-json golden() {
+ordered golden_templates() {
   const char* other = std::getenv("MOONCAF_TEMPLATES");
   std::ifstream in(other ? std::string{other} : std::string{MOONCAF_TEXT_GOLDEN} + "/templates.json");
   REQUIRE(in.good());
-  return json::parse(in);
+  return ordered::parse(in);
 }
 
-std::string source_of(const json& t) {
+std::string source_of(const ordered& t) {
   if (t.contains("source")) return t["source"];
   std::ifstream in(std::string{MOONCAF_TEXT_GOLDEN} + "/templates/" + t["name"].get<std::string>() +
                    ".jinja");
@@ -40,7 +40,7 @@ std::shared_ptr<const tokenizer> bytes_alone() {
   return *tokenizer::from_vocab(std::move(vocab));
 }
 
-std::vector<chat_message> messages_of(const json& from) {
+std::vector<chat_message> messages_of(const ordered& from) {
   std::vector<chat_message> out;
   for (const auto& m : from) {
     chat_message made;
@@ -51,14 +51,14 @@ std::vector<chat_message> messages_of(const json& from) {
     made.name = m.value("name", "");
     made.tool_call_id = m.value("tool_call_id", "");
     made.reasoning_content = m.value("reasoning_content", "");
-    for (const auto& c : m.value("tool_calls", json::array()))
+    for (const auto& c : m.value("tool_calls", ordered::array()))
       made.tool_calls.push_back({c["id"], c["function"]["name"], c["function"]["arguments"].dump()});
     out.push_back(std::move(made));
   }
   return out;
 }
 
-chat_render_options options_of(json more) {
+chat_render_options options_of(ordered more) {
   chat_render_options out;
   out.add_generation_prompt = more.value("add_generation_prompt", true);
   out.continue_final_message = more.value("continue_final_message", false);
@@ -75,7 +75,7 @@ chat_render_options options_of(json more) {
 
 TEST_CASE("templates of every family are rendered as Jinja2 renders them, and refuse what they refuse") {
   const auto tok = bytes_alone();
-  const auto all = golden();
+  const auto all = golden_templates();
   for (const auto& t : all["templates"]) {
     const auto chat = chat_template::from_source(tok, source_of(t));
     if (t["cases"].empty()) {

@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/text/chat_template.hpp"
+#include "tests/golden/text/from_hex.hpp"
 #include "tests/runtime/text/vocab_fixture.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::from_hex;
 using namespace mooncaf::testing;
 using json = nlohmann::json;
 
@@ -31,13 +33,6 @@ std::shared_ptr<const tokenizer> tokenizer_named(const std::string& name) {
   auto& slot = cache[name];
   if (!slot) slot = built(name == "smollm2" ? smollm2_vocab() : tiny_vocab(name));
   return slot;
-}
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  return bytes;
 }
 
 std::vector<std::int32_t> encode(const std::string& encoder, const std::string& text) {

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::string complaint(const std::string& text) {
+std::string keys_complaint(const std::string& text) {
   const auto parsed = api_keys::parse(text, "keys");
   return parsed ? "" : parsed.error().detail;
 }
@@ -52,18 +52,21 @@ max_concurrent = 3
 }
 
 TEST_CASE("a file that is wrong is refused with the line") {
-  CHECK(complaint("").find("no tenant") != std::string::npos);
-  CHECK(complaint("[a]\npriority = \"low\"\n").find("tenant a has no key") != std::string::npos);
-  CHECK(complaint("key = \"x\"\n").starts_with("keys:1: "));
-  CHECK(complaint("[a]\nkey = 7\n").starts_with("keys:2: a.key must be a string"));
-  CHECK(complaint("[a]\nkey = \"\"\n").starts_with("keys:2: a.key must be a string"));
-  CHECK(complaint("[a]\nkey = \"x\"\npriority = \"best\"\n").starts_with("keys:3: a.priority must be high"));
-  CHECK(complaint("[a]\nkey = \"x\"\nmax_concurrent = 0\n").starts_with("keys:3: a.max_concurrent must be"));
-  CHECK(complaint("[a]\nkey = \"x\"\nown_cache = 1\n")
+  CHECK(keys_complaint("").find("no tenant") != std::string::npos);
+  CHECK(keys_complaint("[a]\npriority = \"low\"\n").find("tenant a has no key") != std::string::npos);
+  CHECK(keys_complaint("key = \"x\"\n").starts_with("keys:1: "));
+  CHECK(keys_complaint("[a]\nkey = 7\n").starts_with("keys:2: a.key must be a string"));
+  CHECK(keys_complaint("[a]\nkey = \"\"\n").starts_with("keys:2: a.key must be a string"));
+  CHECK(keys_complaint("[a]\nkey = \"x\"\npriority = \"best\"\n")
+            .starts_with("keys:3: a.priority must be high"));
+  CHECK(keys_complaint("[a]\nkey = \"x\"\nmax_concurrent = 0\n")
+            .starts_with("keys:3: a.max_concurrent must be"));
+  CHECK(keys_complaint("[a]\nkey = \"x\"\nown_cache = 1\n")
             .starts_with("keys:3: a.own_cache must be true or false"));
-  CHECK(complaint("[a]\nkey = \"x\"\nnonsense = 1\n").starts_with("keys:3: a.nonsense is unknown"));
-  CHECK(complaint("[a]\nkey = \"x\"\n[b]\nkey = \"x\"\n").starts_with("keys:4: b.key is another tenant's"));
-  CHECK(complaint("[a\n").starts_with("keys:1: "));
+  CHECK(keys_complaint("[a]\nkey = \"x\"\nnonsense = 1\n").starts_with("keys:3: a.nonsense is unknown"));
+  CHECK(keys_complaint("[a]\nkey = \"x\"\n[b]\nkey = \"x\"\n")
+            .starts_with("keys:4: b.key is another tenant's"));
+  CHECK(keys_complaint("[a\n").starts_with("keys:1: "));
 }
 
 TEST_CASE("a key finds its tenant, and nothing else does") {

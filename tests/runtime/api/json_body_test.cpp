@@ -25,7 +25,7 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-std::string complaint(const std::string& body) {
+std::string body_complaint(const std::string& body) {
   const auto parsed = parse_body(body, body_endpoint::completions);
   return parsed ? "" : parsed.error().detail;
 }
@@ -58,12 +58,13 @@ TEST_CASE("depth and number of values are bounded, also where nobody reads them"
   for (const std::string field : {"stop", "x"}) {
     std::string opened, closed;
     for (int i = 0; i < 62; ++i) (opened += "["), (closed += "]");
-    CHECK(complaint("{\"" + field + "\":" + opened + "[1]" + closed + "}").empty());
-    CHECK(complaint("{\"" + field + "\":" + opened + "[[1]]" + closed + "}") == "body: nested too deeply");
-    CHECK(complaint("{\"" + field + "\":[" + many("1", 999'999) + "]}").empty());
-    CHECK(complaint("{\"" + field + "\":[" + many("1", 1'000'000) + "]}") ==
+    CHECK(body_complaint("{\"" + field + "\":" + opened + "[1]" + closed + "}").empty());
+    CHECK(body_complaint("{\"" + field + "\":" + opened + "[[1]]" + closed + "}") ==
+          "body: nested too deeply");
+    CHECK(body_complaint("{\"" + field + "\":[" + many("1", 999'999) + "]}").empty());
+    CHECK(body_complaint("{\"" + field + "\":[" + many("1", 1'000'000) + "]}") ==
           "body: holds more than 1000000 values");
-    CHECK(complaint("{\"" + field + "\":[" + many("{}", 1'000'000) + "]}") ==
+    CHECK(body_complaint("{\"" + field + "\":[" + many("{}", 1'000'000) + "]}") ==
           "body: holds more than 1000000 values");
   }
 }

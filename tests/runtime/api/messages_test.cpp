@@ -7,8 +7,10 @@
 
 #include "runtime/api/messages_api.hpp"
 #include "runtime/api/responses_api.hpp"
+#include "tests/runtime/api/piece.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::piece;
 using json = nlohmann::json;
 
 namespace {
@@ -19,7 +21,7 @@ chat_request messages_of(const std::string& fields) {
   return *r;
 }
 
-std::string complaint(const std::string& fields) {
+std::string message_complaint(const std::string& fields) {
   const auto r = parse_messages("{" + fields + "}");
   return r ? std::string{} : r.error().detail;
 }
@@ -50,13 +52,6 @@ std::vector<json> events_of(const std::string& text) {
     at = end + 2;
   }
   return out;
-}
-
-choice_text piece(std::string text, std::string reason = {}) {
-  choice_text c;
-  c.text = std::move(text);
-  c.finish_reason = std::move(reason);
-  return c;
 }
 
 choice_text thought(std::string text) {
@@ -124,12 +119,13 @@ TEST_CASE("the form of an answer is Anthropic's output_config, or its older name
   CHECK(messages_of(hi + R"(,"output_format":)" + form).form_field == "output_format");
   CHECK(messages_of(hi + R"(,"output_config":{"effort":"low"})").form_field.empty());
   CHECK(messages_of(hi + R"(,"output_config":{"format":null})").form_field.empty());
-  CHECK(complaint(hi + R"(,"output_config":7)") == "output_config: must be an object");
-  CHECK(complaint(hi + R"(,"output_config":{"format":{"type":"xml"}})")
+  CHECK(message_complaint(hi + R"(,"output_config":7)") == "output_config: must be an object");
+  CHECK(message_complaint(hi + R"(,"output_config":{"format":{"type":"xml"}})")
             .starts_with("output_config: format must be"));
-  CHECK(complaint(hi + R"(,"output_config":{"format":{"type":"json_schema","schema":{"type":"text"}}})")
-            .starts_with("output_config: format: at #: 'type' must be"));
-  CHECK(complaint(hi + R"(,"output_config":{"format":)" + form + R"(},"output_format":)" + form)
+  CHECK(
+      message_complaint(hi + R"(,"output_config":{"format":{"type":"json_schema","schema":{"type":"text"}}})")
+          .starts_with("output_config: format: at #: 'type' must be"));
+  CHECK(message_complaint(hi + R"(,"output_config":{"format":)" + form + R"(},"output_format":)" + form)
             .starts_with("output_format: asks for a form"));
 }
 
@@ -163,11 +159,11 @@ TEST_CASE("tools of Anthropic's form are offered as functions") {
 
 TEST_CASE("what a message cannot be is refused at its place") {
   const auto of = [](const std::string& message) {
-    return complaint(R"("max_tokens":9,"messages":[)" + message + "]");
+    return message_complaint(R"("max_tokens":9,"messages":[)" + message + "]");
   };
-  CHECK(complaint(R"("messages":[{"role":"user","content":"x"}])") == "max_tokens: is required");
-  CHECK(complaint(R"("max_tokens":9)") == "messages: is required");
-  CHECK(complaint(R"("max_tokens":9,"messages":[])").starts_with("messages: must be a list"));
+  CHECK(message_complaint(R"("messages":[{"role":"user","content":"x"}])") == "max_tokens: is required");
+  CHECK(message_complaint(R"("max_tokens":9)") == "messages: is required");
+  CHECK(message_complaint(R"("max_tokens":9,"messages":[])").starts_with("messages: must be a list"));
   CHECK(of(R"({"role":"system","content":"x"})").starts_with("messages[0].role: "));
   CHECK(of(R"({"role":"user"})").starts_with("messages[0].content: "));
   CHECK(of(R"({"role":"user","content":7})").starts_with("messages[0].content: "));
@@ -176,11 +172,11 @@ TEST_CASE("what a message cannot be is refused at its place") {
   CHECK(of(R"({"role":"user","content":[{"type":"text"}]})").starts_with("messages[0].content[0].text: "));
   CHECK(of(R"({"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":7}]})")
             .starts_with("messages[0].content[0].input: "));
-  CHECK(complaint(hi + R"(,"tools":[{"type":"web_search_20250305","name":"web_search"}])")
+  CHECK(message_complaint(hi + R"(,"tools":[{"type":"web_search_20250305","name":"web_search"}])")
             .starts_with("tools[0]: "));
-  CHECK(complaint(hi + R"(,"tools":[{"name":"f"}])").starts_with("tools[0].input_schema: "));
-  CHECK(complaint(hi + R"(,"tool_choice":{"type":"perhaps"})").starts_with("tool_choice: "));
-  CHECK(complaint(hi + R"(,"thinking":{"type":"deep"})").starts_with("thinking: "));
+  CHECK(message_complaint(hi + R"(,"tools":[{"name":"f"}])").starts_with("tools[0].input_schema: "));
+  CHECK(message_complaint(hi + R"(,"tool_choice":{"type":"perhaps"})").starts_with("tool_choice: "));
+  CHECK(message_complaint(hi + R"(,"thinking":{"type":"deep"})").starts_with("thinking: "));
   CHECK(parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", true).has_value());
 }
 

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/api/openai.hpp"
+#include "tests/runtime/api/piece.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::piece;
 using json = nlohmann::json;
 
 namespace {
@@ -21,13 +23,6 @@ json event_json(const std::string& event) {
   const auto text = event.substr(6, event.size() - 8);
   REQUIRE_MESSAGE(text.find('\n') == std::string::npos, "a line end inside would end the event");
   return json::parse(text);
-}
-
-choice_text piece(std::string text, std::string reason = {}) {
-  choice_text c;
-  c.text = std::move(text);
-  c.finish_reason = std::move(reason);
-  return c;
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ struct group_world {
   }
 };
 
-constexpr std::array families{
+constexpr std::array staged_families{
     "dummy:layers=5,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1",
     "dummy:layers=5,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q8_0,tied=1",
     "dummy:deepseek-v2-lite,layers=5,dim=256,heads=4,ffn=128,vocab=512,type=q4_0",
@@ -87,7 +87,7 @@ TEST_CASE("layers are divided evenly, and none is left out") {
 }
 
 TEST_CASE("a group of any size gives the bits of one device, KV and logits, in chunks of any size") {
-  for (const auto spec : families) {
+  for (const auto spec : staged_families) {
     CAPTURE(spec);
     const auto ids = random_tokens(90, 300, 3);
     for (const std::uint32_t size : {1u, 2u, 3u, 5u}) {
@@ -105,7 +105,7 @@ TEST_CASE("a group of any size gives the bits of one device, KV and logits, in c
 }
 
 TEST_CASE("stages whose devices have memory of their own give the same bits") {
-  const group_world w(families[0], 3, true);
+  const group_world w(staged_families[0], 3, true);
   const auto ids = random_tokens(150, 300, 4);
   const kv_space expected_kv(w.layout, ids.size()), kv(w.layout, ids.size());
   const auto expected = feed(*w.one(), expected_kv, ids, 150);
@@ -115,7 +115,7 @@ TEST_CASE("stages whose devices have memory of their own give the same bits") {
 }
 
 TEST_CASE("a part of a model has the whole one's identity and takes its share of the memory") {
-  const group_world w(families[0], 5);
+  const group_world w(staged_families[0], 5);
   for (const auto& part : w.parts) {
     CHECK(part->fingerprint() == w.whole->fingerprint());
     CHECK(part->config().n_layers == 1);
@@ -127,7 +127,7 @@ TEST_CASE("a part of a model has the whole one's identity and takes its share of
 }
 
 TEST_CASE("layers are told in order, those of a batch's every item, and each row is shown once") {
-  const group_world w(families[0], 3);
+  const group_world w(staged_families[0], 3);
   const auto group = w.group();
   const auto one = w.one();
   const std::array prompts{random_tokens(40, 300, 1), random_tokens(70, 300, 2)};
@@ -206,7 +206,7 @@ void await_inside(held_stage::gate& g, int count) {
 }  // namespace
 
 TEST_CASE("a prompt's chunks are at several stages at once, and come out in order with the same bits") {
-  const group_world w(families[0], 3);
+  const group_world w(staged_families[0], 3);
   const auto ids = random_tokens(96, 300, 6);
   const kv_space expected_kv(w.layout, ids.size()), kv(w.layout, ids.size());
   const auto expected = feed(*w.one(), expected_kv, ids, 96);
@@ -245,7 +245,7 @@ TEST_CASE("a prompt's chunks are at several stages at once, and come out in orde
 }
 
 TEST_CASE("a pass that is cancelled or fails at a stage holds up none behind it") {
-  const group_world w(families[0], 3);
+  const group_world w(staged_families[0], 3);
   const auto group = w.group();
   int freed = 0;
   group->when_free([&] { ++freed; });
@@ -277,7 +277,7 @@ TEST_CASE("a pass that is cancelled or fails at a stage holds up none behind it"
 }
 
 TEST_CASE("stages that do not belong together are refused, and a stage alone computes no pass") {
-  const group_world w(families[0], 2);
+  const group_world w(staged_families[0], 2);
   const pipeline_shape shape{w.layout, w.shape.vocab_size, w.shape.dim};
   auto twice = w.stages();
   twice.pop_back();

@@ -19,7 +19,7 @@ using namespace mooncaf::testing;
 
 namespace {
 
-constexpr std::uint32_t block_tokens = 16;
+constexpr std::uint32_t shared_block_tokens = 16;
 
 /// A rank that fails in the pass that it is told to.
 class mortal_rank final : public pass_stage {
@@ -60,7 +60,7 @@ struct tensor_world {
         whole(unwrap(model::dummy(*alone, shape, 1))),
         ranks(of),
         stages(parts),
-        layout(whole->layout(block_tokens, dtype)),
+        layout(whole->layout(shared_block_tokens, dtype)),
         linked(own_memory) {
     REQUIRE(check_tensor(shape, of, whole_experts));
     for (std::uint32_t i = 0; i < stages * ranks; ++i) {
@@ -76,7 +76,7 @@ struct tensor_world {
       own.n_layers = share.part().count;
       device_blocks.push_back(
           unwrap(device_kv::make(*devices.back(), layout_of_share(own, share.share()).compact(),
-                                 14 * layout.block_bytes(), 14 * block_tokens)));
+                                 14 * layout.block_bytes(), 14 * shared_block_tokens)));
     }
     for (std::uint32_t i = 0; i < stages; ++i) shared.push_back(shared_exchange::make(ranks, 4096, true));
   }

@@ -19,7 +19,7 @@ std::string compile_problem(const std::string& text) {
   return problem_of(automaton::compile(*parsed));
 }
 
-struct example {
+struct gbnf_example {
   std::string grammar;
   std::vector<std::string> yes, no;
 };
@@ -27,7 +27,7 @@ struct example {
 }  // namespace
 
 TEST_CASE("a grammar allows its answers and no others") {
-  const example examples[] = {
+  const gbnf_example examples[] = {
       {R"(root ::= "yes" | "no")", {"yes", "no"}, {"", "y", "yesno", "Yes"}},
       {R"(root ::= [0-9]+ ("." [0-9]{1,2})?)", {"7", "42.5", "0.25"}, {"", ".5", "1.", "1.234"}},
       {R"(root ::= [^a-c\]]{2})", {"dd", "é日", "[["}, {"d", "da", "d]", "ddd"}},

@@ -11,12 +11,12 @@ using testing::problem_of;
 
 namespace {
 
-struct example {
+struct schema_example {
   std::string schema;
   std::vector<std::string> yes, no;
 };
 
-void check(const std::vector<example>& examples) {
+void check(const std::vector<schema_example>& examples) {
   for (const auto& e : examples) {
     const auto grammar = grammar_of_schema(e.schema);
     REQUIRE_MESSAGE(grammar.has_value(), e.schema << ": " << problem_of(grammar));

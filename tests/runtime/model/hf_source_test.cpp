@@ -81,8 +81,8 @@ TEST_CASE("tensors are found by GGUF's names, over all parts") {
 }
 
 TEST_CASE("a folder that cannot be used is refused with file and field") {
-  refused({}, ec::not_found, "m/config.json");
-  refused({{"config.json", small_config().dump()}}, ec::not_found,
+  refused(files{}, ec::not_found, "m/config.json");
+  refused(files{{"config.json", small_config().dump()}}, ec::not_found,
           "m: holds neither model.safetensors nor model.safetensors.index.json");
   auto folder = folder_of(small_config());
   folder["model.safetensors.index.json"] = R"({"weight_map": {"a": "../secret"}})";

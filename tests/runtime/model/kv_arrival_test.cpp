@@ -43,8 +43,8 @@ class dying_copies final : public copy_queue {
   int left_;
 };
 
-struct world {
-  explicit world(std::size_t blocks = 24)
+struct arrival_world {
+  explicit arrival_world(std::size_t blocks = 24)
       : kv(*device_kv::make(*dev, layout, blocks * layout.block_bytes(), longest)),
         queue(dev->make_copy_queue()) {}
 
@@ -123,7 +123,7 @@ TEST_CASE("a prompt that landed in any order of pieces is on the device, each ro
     CAPTURE(seed);
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-    world w;
+    arrival_world w;
     const auto p = w.prompt(7, 1 + below(longest - 1));
     const auto arrival = w.begin(p);
     REQUIRE(arrival);
@@ -142,7 +142,7 @@ TEST_CASE("a prompt that landed in any order of pieces is on the device, each ro
     arrival->landed(99, 0, p.tokens);
     arrival->landed(0, p.tokens, p.tokens + 50);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      world::write(p, pieces[i].layer, pieces[i].first, pieces[i].last);
+      arrival_world::write(p, pieces[i].layer, pieces[i].first, pieces[i].last);
       if (i < told) arrival->landed(pieces[i].layer, pieces[i].first, pieces[i].last);
     }
     if (told == pieces.size()) CHECK(w.kv->stats().loaded_bytes == p.tokens * layout.bytes_per_token());
@@ -157,14 +157,14 @@ TEST_CASE("a prompt that landed in any order of pieces is on the device, each ro
 }
 
 TEST_CASE("what arrived is not pushed out before its first pass, and what others read is not written") {
-  world w(20);
+  arrival_world w(20);
   const auto p = w.prompt(7, 18), again = [&] {
     auto q = w.prompt(8, 18);
     for (std::uint32_t b = 0; b < 4; ++b) q.keys[b] = {7, b};  // the same prompt
     return q;
   }();
   for (const auto* q : {&p, &again})
-    for (std::uint32_t layer = 0; layer < 2; ++layer) world::write(*q, layer, 0, 18);
+    for (std::uint32_t layer = 0; layer < 2; ++layer) arrival_world::write(*q, layer, 0, 18);
   const auto first = w.begin(p);
   first->finish();
   REQUIRE(first->loaded());
@@ -193,7 +193,7 @@ TEST_CASE("what arrived is not pushed out before its first pass, and what others
 }
 
 TEST_CASE("a prompt for which passes would have no room does not arrive") {
-  world w(8 + 5);  // a longest context, and five blocks
+  arrival_world w(8 + 5);  // a longest context, and five blocks
   const auto p = w.prompt(1, 17), q = w.prompt(2, 1);
   auto held = w.begin(p);
   REQUIRE(held);
@@ -208,9 +208,9 @@ TEST_CASE("a prompt for which passes would have no room does not arrive") {
 TEST_CASE("what is stopped, dropped or lost with its device gives up its blocks") {
   for (int calls = 0; calls < 6; ++calls) {
     CAPTURE(calls);
-    world w;
+    arrival_world w;
     const auto p = w.prompt(7, 19);
-    for (std::uint32_t layer = 0; layer < 2; ++layer) world::write(p, layer, 0, 19);
+    for (std::uint32_t layer = 0; layer < 2; ++layer) arrival_world::write(p, layer, 0, 19);
     {
       const auto a =
           kv_arrival::make(w.kv, std::make_shared<dying_copies>(w.dev->make_copy_queue(), calls), p, w.dev);
@@ -225,7 +225,7 @@ TEST_CASE("what is stopped, dropped or lost with its device gives up its blocks"
     CHECK(w.first_pass(p, nullptr) == (calls < 5 ? 19 : 0));
     CHECK(w.all_free());
   }
-  world w;
+  arrival_world w;
   const auto p = w.prompt(7, 19);
   const auto a = w.begin(p);
   a->landed(0, 0, 19);

@@ -57,22 +57,22 @@ class counted_device final : public device {
   std::unique_ptr<device> inner_;
 };
 
-constexpr std::uint32_t block_tokens = 16, longest = 128;
+constexpr std::uint32_t block_tokens = 16, mirror_longest = 128;
 
-struct world {
+struct mirror_world {
   counted_device dev{unwrap(make_linked_device({}))};
   std::shared_ptr<const model> m = unwrap(model::dummy(
       dev, unwrap(dummy_shape("dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1")), 1));
   runner_options options;
   std::unique_ptr<model_runner> runner;
 
-  explicit world(std::size_t blocks, page_order pages = page_order::page_first_direct,
-                 device_write_rule rule = {}) {
+  explicit mirror_world(std::size_t blocks, page_order pages = page_order::page_first_direct,
+                        device_write_rule rule = {}) {
     options.layout = m->layout(block_tokens, kv_dtype::f16);
     options.layout.pages = pages;
     options.max_logit_rows = 8;
-    options.device_blocks =
-        unwrap(device_kv::make(dev, options.layout, blocks * options.layout.block_bytes(), longest, rule));
+    options.device_blocks = unwrap(
+        device_kv::make(dev, options.layout, blocks * options.layout.block_bytes(), mirror_longest, rule));
     runner = unwrap(model_runner::make(m, dev, options));
   }
   std::size_t block_bytes() const { return options.layout.block_bytes(); }
@@ -92,7 +92,7 @@ struct world {
 }  // namespace
 
 TEST_CASE("a sequence that goes on is not loaded again, and writes back its new rows alone") {
-  world w(16);
+  mirror_world w(16);
   const auto ids = random_tokens(70, 300, 1);
   const kv_space kv(w.options.layout, ids.size());
   w.step(kv, ids, 0, 64, 7);
@@ -108,7 +108,7 @@ TEST_CASE("a device knows how long its link takes for what it lacks") {
   constexpr std::size_t rate = 64 * MiB;
   counted_device dev{unwrap(make_linked_device({{}, {rate, {}}, 1}))};
   kv_layout layout{4, 2, 32, block_tokens, kv_dtype::f16};
-  const auto kv = unwrap(device_kv::make(dev, layout, 16 * layout.block_bytes(), longest));
+  const auto kv = unwrap(device_kv::make(dev, layout, 16 * layout.block_bytes(), mirror_longest));
   const block_key keys[] = {{1, 1}, {1, 2}};
   CHECK(kv->loading({}, 8) == duration{});  // nothing is known yet
   std::vector<std::byte> memory(16 * layout.block_bytes());
@@ -126,7 +126,7 @@ TEST_CASE("a device knows how long its link takes for what it lacks") {
 }
 
 TEST_CASE("what somebody else computed into the host's blocks is loaded once") {
-  world w(16);
+  mirror_world w(16);
   const auto ids = random_tokens(66, 300, 2);
   const kv_space kv(w.options.layout, ids.size());
   const auto expected = feed(*w.runner, kv, ids, 512);
@@ -138,7 +138,7 @@ TEST_CASE("what somebody else computed into the host's blocks is loaded once") {
 }
 
 TEST_CASE("a write-back leaves rows that are not the pass's own alone") {
-  world w(16);
+  mirror_world w(16);
   const auto ids = random_tokens(40, 300, 3);
   kv_space kv(w.options.layout, ids.size());
   feed(*w.runner, kv, ids, 512);
@@ -151,7 +151,7 @@ TEST_CASE("a write-back leaves rows that are not the pass's own alone") {
 }
 
 TEST_CASE("a pass that ends early leaves nothing behind that a later one would believe") {
-  world w(16);
+  mirror_world w(16);
   const auto ids = random_tokens(60, 300, 4);
   const kv_space donor(w.options.layout, ids.size());
   const auto expected = feed(*w.runner, donor, ids, 512);
@@ -188,7 +188,7 @@ TEST_CASE(
   constexpr std::size_t n = 6, tokens = 60;
   std::vector<std::vector<std::int32_t>> ids;
   std::vector<std::vector<std::vector<float>>> expected(n);
-  world small(9), large(64);
+  mirror_world small(9), large(64);
   std::vector<kv_space> kv, whole;
   for (std::size_t i = 0; i < n; ++i) {
     ids.push_back(random_tokens(tokens, 300, static_cast<std::uint32_t>(30 + i)));
@@ -236,7 +236,7 @@ TEST_CASE(
 TEST_CASE(
     "a layer of a batch that takes turns on the device is told once, with all of its KV in the host's "
     "blocks") {
-  world w(9);
+  mirror_world w(9);
   const auto& layout = w.options.layout;
   std::vector<std::vector<std::int32_t>> ids;
   std::vector<kv_space> kv;
@@ -275,7 +275,7 @@ TEST_CASE(
 TEST_CASE("pages of any order hold the same rows, each where its order has it, and give the same logits") {
   for (const auto order : {page_order::page_first, page_order::layer_first}) {
     CAPTURE(static_cast<int>(order));
-    world direct(9), other(9, order);
+    mirror_world direct(9), other(9, order);
     const auto& layout = other.options.layout;
     const auto ids = random_tokens(70, 300, 9);
     const kv_space a(direct.options.layout, ids.size()), b(layout, ids.size());
@@ -304,7 +304,8 @@ TEST_CASE("pages of any order hold the same rows, each where its order has it, a
 
 TEST_CASE(
     "what stays costs no byte of the link, and is in the host's blocks once it may not stay any longer") {
-  world through(40), w(24, page_order::page_first_direct, {false, 0});  // 8 of 24 blocks for whoever comes
+  mirror_world through(40),
+      w(24, page_order::page_first_direct, {false, 0});  // 8 of 24 blocks for whoever comes
   const auto ids = random_tokens(90, 300, 11), others = random_tokens(120, 300, 12);
   const kv_space kv(w.options.layout, ids.size()), expected(w.options.layout, ids.size()),
       other(w.options.layout, others.size());
@@ -337,9 +338,9 @@ TEST_CASE(
 }
 
 TEST_CASE("a device whose KV memory holds no whole context is refused with the option and the numbers") {
-  const world w(16);
+  const mirror_world w(16);
   counted_device dev{unwrap(make_linked_device({}))};
-  const auto made = device_kv::make(dev, w.options.layout, 7 * w.block_bytes(), longest);
+  const auto made = device_kv::make(dev, w.options.layout, 7 * w.block_bytes(), mirror_longest);
   REQUIRE_FALSE(made.has_value());
   CHECK(made.error() == ec::invalid_argument);
   CHECK(made.error().detail.find("device-kv") != std::string::npos);
@@ -347,7 +348,7 @@ TEST_CASE("a device whose KV memory holds no whole context is refused with the o
 }
 
 TEST_CASE("a runner finds what another computed on the same device, and loads nothing") {
-  world w(16);
+  mirror_world w(16);
   const auto other = unwrap(model_runner::make(w.m, w.dev, w.options));
   const auto ids = random_tokens(66, 300, 8);
   const std::vector<block_key> keys{{1, 1}, {1, 2}, {1, 3}, {1, 4}};
@@ -366,7 +367,7 @@ TEST_CASE("a runner finds what another computed on the same device, and loads no
 }
 
 TEST_CASE("runners that share a device too small for both take turns") {
-  world w(9);
+  mirror_world w(9);
   const auto other = unwrap(model_runner::make(w.m, w.dev, w.options));
   const auto alone = [&](std::uint32_t seed) {
     const auto ids = random_tokens(120, 300, seed);
@@ -394,13 +395,13 @@ TEST_CASE(
     "whoever takes KV from the device gets each layer before the host is told of it, and as the host gets "
     "it") {
   struct taker final : device_reader {
-    world& w;
+    mirror_world& w;
     std::unique_ptr<copy_queue> copies = w.dev.make_copy_queue();
     std::vector<std::byte> taken = std::vector<std::byte>(3 * w.block_bytes());
     std::vector<std::uint32_t> layers;
     int let_gone = 0;
 
-    explicit taker(world& in) : w(in) {}
+    explicit taker(mirror_world& in) : w(in) {}
     void on_device(std::uint32_t layer, std::uint32_t start, std::uint32_t count,
                    std::span<const device_bytes> blocks) override {
       layers.push_back(layer);
@@ -418,7 +419,7 @@ TEST_CASE(
     }
   };
   // The second item does not fit beside the first: each has its blocks for a part of the pass.
-  world w(8);
+  mirror_world w(8);
   const auto ids = random_tokens(48, 300, 21), others = random_tokens(96, 300, 22);
   const kv_space kv(w.options.layout, 48), other(w.options.layout, 96);
   taker reader(w);

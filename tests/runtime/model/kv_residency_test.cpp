@@ -14,7 +14,7 @@ using namespace mooncaf;
 
 namespace {
 
-constexpr std::uint32_t block_tokens = 4;
+constexpr std::uint32_t residency_block_tokens = 4;
 
 /// Keys of a conversation: those with equal `branch` share everything, others the first `common` blocks.
 std::vector<block_key> keys_of(std::uint64_t branch, std::size_t common, std::size_t blocks) {
@@ -34,7 +34,7 @@ std::uint32_t pass(kv_residency& r, const kv_residency::wish& w) {
 }  // namespace
 
 TEST_CASE("a prefix that one request computed is there for every other") {
-  kv_residency r(16, block_tokens);
+  kv_residency r(16, residency_block_tokens);
   const auto first = keys_of(1, 2, 4), second = keys_of(2, 2, 4);
   CHECK(pass(r, {11, first, 0, 16}) == 0);
   CHECK(pass(r, {12, first, 12, 16}) == 12);  // the same prompt again
@@ -43,7 +43,7 @@ TEST_CASE("a prefix that one request computed is there for every other") {
 }
 
 TEST_CASE("blocks that share a prefix are one block, and what a pass writes is its own") {
-  kv_residency r(16, block_tokens);
+  kv_residency r(16, residency_block_tokens);
   const auto keys = keys_of(1, 3, 3);
   pass(r, {1, keys, 0, 12});
   const auto a = r.take({2, keys, 12, 14}), b = r.take({3, keys, 12, 14});
@@ -60,7 +60,7 @@ TEST_CASE("blocks that share a prefix are one block, and what a pass writes is i
 }
 
 TEST_CASE("a sequence finds its unfinished block by its name, and its finished ones by their keys") {
-  kv_residency r(16, block_tokens);
+  kv_residency r(16, residency_block_tokens);
   CHECK(pass(r, {7, {}, 0, 6}) == 0);
   CHECK(pass(r, {7, {}, 6, 7}) == 6);
   CHECK(pass(r, {8, {}, 6, 7}) == 0);  // somebody else's positions
@@ -72,7 +72,7 @@ TEST_CASE("a sequence finds its unfinished block by its name, and its finished o
 }
 
 TEST_CASE("what nobody used for longest leaves first, children before their parents") {
-  kv_residency r(6, block_tokens);
+  kv_residency r(6, residency_block_tokens);
   const auto old = keys_of(1, 0, 3), young = keys_of(2, 0, 3);
   pass(r, {1, old, 0, 12});
   pass(r, {2, young, 0, 12});
@@ -82,7 +82,7 @@ TEST_CASE("what nobody used for longest leaves first, children before their pare
 }
 
 TEST_CASE("a use that is counted elsewhere on the node keeps a prefix here, and a pass warms memory") {
-  kv_residency r(6, block_tokens);
+  kv_residency r(6, residency_block_tokens);
   auto& tree = r.tree();
   auto& memory = tree.open(storage_tier::dram);
   const auto old = keys_of(1, 0, 3), young = keys_of(2, 0, 3);
@@ -105,7 +105,7 @@ TEST_CASE("a use that is counted elsewhere on the node keeps a prefix here, and 
 }
 
 TEST_CASE("a pass that failed leaves what was there before it, and nothing else") {
-  kv_residency r(8, block_tokens);
+  kv_residency r(8, residency_block_tokens);
   const auto keys = keys_of(1, 0, 4);
   pass(r, {1, keys, 0, 8});
   const auto broken = r.take({1, keys, 12, 16});
@@ -118,7 +118,7 @@ TEST_CASE("a pass that failed leaves what was there before it, and nothing else"
 TEST_CASE(
     "what may stay is not written, is nobody else's to evict, and is "
     "everybody's once it is let go") {
-  kv_residency r(8, block_tokens, 2);
+  kv_residency r(8, residency_block_tokens, 2);
   const auto keys = keys_of(1, 0, 4), other = keys_of(2, 0, 6);
   const auto a = r.take({1, keys, 0, 14, true});
   REQUIRE(a);
@@ -141,7 +141,7 @@ TEST_CASE(
 }
 
 TEST_CASE("who may not stay any longer writes all that had stayed") {
-  kv_residency r(8, block_tokens, 4);
+  kv_residency r(8, residency_block_tokens, 4);
   const auto keys = keys_of(1, 0, 5), other = keys_of(2, 0, 3);
   const auto a = r.take({1, keys, 0, 10, true});
   REQUIRE(a);
@@ -172,7 +172,7 @@ TEST_CASE("who may not stay any longer writes all that had stayed") {
 }
 
 TEST_CASE("a request adopts what only the device has, and goes on behind it") {
-  kv_residency r(12, block_tokens, 4);
+  kv_residency r(12, residency_block_tokens, 4);
   const auto keys = keys_of(1, 0, 4);
   const auto a = r.take({1, keys, 0, 16, true});
   REQUIRE(a);
@@ -196,7 +196,7 @@ TEST_CASE("a request adopts what only the device has, and goes on behind it") {
 TEST_CASE(
     "the coldest chain is written before it has to leave, parents first; "
     "what is used often at once") {
-  kv_residency r(8, block_tokens);
+  kv_residency r(8, residency_block_tokens);
   const auto cold = keys_of(1, 1, 3), warm = keys_of(2, 1, 3);
   for (const auto& [sequence, keys] : {std::pair{1, &cold}, {2, &warm}}) {
     const auto p = r.take({static_cast<std::uint64_t>(sequence), *keys, 0, 12, true});
@@ -246,7 +246,7 @@ TEST_CASE(
 // cancelled, fails, is let go, evicted or written beside, no pass reads from a
 // page what is not in it, and no block that somebody reads changes.
 TEST_CASE("what leaves next is written ahead, though warmer blocks could be had without loss") {
-  kv_residency r(12, block_tokens);
+  kv_residency r(12, residency_block_tokens);
   const auto cold = keys_of(1, 0, 4), warm = keys_of(2, 0, 8);
   const auto first = r.take({1, cold, 0, 16, true});
   REQUIRE(first);
@@ -265,10 +265,10 @@ TEST_CASE("what leaves next is written ahead, though warmer blocks could be had 
 }
 
 TEST_CASE("what somebody wants in memory is written next, behind what is there") {
-  kv_residency r(12, block_tokens, 4);
+  kv_residency r(12, residency_block_tokens, 4);
   const auto keys = keys_of(1, 0, 6), cold = keys_of(2, 0, 2);
   for (const auto& [id, own] : {std::pair{1, cold}, std::pair{2, keys}}) {
-    const auto end = static_cast<std::uint32_t>(own.size()) * block_tokens;
+    const auto end = static_cast<std::uint32_t>(own.size()) * residency_block_tokens;
     const auto place = r.take({static_cast<std::uint64_t>(id), own, 0, end, true});
     REQUIRE(place);
     r.give_back(place->ticket, end);
@@ -318,7 +318,7 @@ TEST_CASE(
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
     const std::uint32_t longest = 8;
-    kv_residency r(longest + below(20), block_tokens, longest);
+    kv_residency r(longest + below(20), residency_block_tokens, longest);
     auto& tree = r.tree();
     auto& in_memory = tree.open(storage_tier::dram);
     tree.tell({storage_tier::device}, 1 << 20);
@@ -349,13 +349,13 @@ TEST_CASE(
           auto& q = live[next];
           q.branch = below(3);
           q.keys = keys_of(q.branch, common, longest);
-          q.page.assign(longest * block_tokens, false);
+          q.page.assign(longest * residency_block_tokens, false);
           std::uint32_t here = 0;
           while (here < longest - 1 && memory.contains(q.keys[here])) ++here;
           if (below(4) == 0) here = 0;
-          std::fill_n(q.page.begin(), here * block_tokens, true);
+          std::fill_n(q.page.begin(), here * residency_block_tokens, true);
           const auto held = r.adopt(next, std::span{q.keys}.first(longest - 1), here, below(2) * 2);
-          q.at = std::max(here, held) * block_tokens;
+          q.at = std::max(here, held) * residency_block_tokens;
           ++next;
           break;
         }
@@ -410,7 +410,7 @@ TEST_CASE(
           auto at = std::next(live.begin(), below(static_cast<std::uint32_t>(live.size())));
           auto& [id, q] = *at;
           if (!q.place) {
-            q.end = std::min(longest * block_tokens, q.at + 1 + below(10));
+            q.end = std::min(longest * residency_block_tokens, q.at + 1 + below(10));
             if (q.end == q.at) break;
             // Some come from elsewhere beside all passes, up to where they go on.
             q.expected = below(6) == 0 && q.at > 0;
@@ -422,13 +422,14 @@ TEST_CASE(
             const auto& p = *q.place;
             const auto missing = r.missing(p.valid, q.at);
             for (auto b = missing.first; b < missing.last; ++b) {
-              for (auto t = b * block_tokens; t < std::min(q.at, (b + 1) * block_tokens); ++t)
+              for (auto t = b * residency_block_tokens; t < std::min(q.at, (b + 1) * residency_block_tokens);
+                   ++t)
                 REQUIRE(q.page[t]);
               content[p.blocks[b]] = named(q.branch, b);
             }
-            for (std::uint32_t b = 0; b * block_tokens < p.valid; ++b)
+            for (std::uint32_t b = 0; b * residency_block_tokens < p.valid; ++b)
               REQUIRE(content[p.blocks[b]] == named(q.branch, b));
-            for (auto b = q.at / block_tokens; b < p.blocks.size(); ++b)
+            for (auto b = q.at / residency_block_tokens; b < p.blocks.size(); ++b)
               content[p.blocks[b]] = named(q.branch, b);
           } else {
             const bool fails = below(5) == 0;
@@ -454,7 +455,7 @@ TEST_CASE(
     }
     REQUIRE(r.consistent());
     REQUIRE_FALSE(r.lent());
-    CHECK(r.take({0, {}, 0, r.blocks() * block_tokens}));  // nothing is held any longer
+    CHECK(r.take({0, {}, 0, r.blocks() * residency_block_tokens}));  // nothing is held any longer
   }
 }
 
@@ -465,7 +466,7 @@ TEST_CASE(
     CAPTURE(seed);
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-    kv_residency r(3 + below(30), block_tokens);
+    kv_residency r(3 + below(30), residency_block_tokens);
     struct pass_under_way {
       kv_residency::place place;
       std::vector<block_key> keys;
@@ -495,9 +496,9 @@ TEST_CASE(
           REQUIRE(place->valid <= start);
           for (std::uint32_t b = 0; b < place->blocks.size(); ++b) {
             const auto holds = std::pair{b < common ? 0 : branch + 1, b};
-            if (b * block_tokens < place->valid) REQUIRE(content[place->blocks[b]] == holds);
+            if (b * residency_block_tokens < place->valid) REQUIRE(content[place->blocks[b]] == holds);
             else content[place->blocks[b]] = holds;  // loaded or computed
-            if ((b + 1) * block_tokens <= place->valid) continue;
+            if ((b + 1) * residency_block_tokens <= place->valid) continue;
             for (const auto& [id, other] : under_way)  // it will be written: nobody else may have it
               if (id != static_cast<std::uint64_t>(i) + 1000)
                 REQUIRE(std::ranges::count(other.place.blocks, place->blocks[b]) == 0);
@@ -515,7 +516,7 @@ TEST_CASE(
     REQUIRE(r.consistent());
     REQUIRE_FALSE(r.lent());
     // All of it can be had again.
-    const auto all = r.take({0, {}, 0, r.blocks() * block_tokens});
+    const auto all = r.take({0, {}, 0, r.blocks() * residency_block_tokens});
     REQUIRE(all);
     CHECK(all->valid == 0);
   }

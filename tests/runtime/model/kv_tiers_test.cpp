@@ -27,16 +27,17 @@ constexpr kv_layout layout_of(page_order order) {
 }
 constexpr page_order orders[] = {page_order::page_first_direct, page_order::page_first,
                                  page_order::layer_first};
-constexpr std::uint32_t block_tokens = layout_of(orders[0]).block_tokens, longest = 7 * block_tokens;
+constexpr std::uint32_t tier_block_tokens = layout_of(orders[0]).block_tokens,
+                        tier_longest = 7 * tier_block_tokens;
 /// Too few for all. Of pages by layer those of one group.
 constexpr std::size_t slots_of(page_order order) {
   return order == page_order::layer_first ? kv_layout::layer_group : 20;
 }
-static_assert(layout_of(orders[0]).block_bytes() == test::block_bytes);
+static_assert(layout_of(orders[0]).block_bytes() == test::tiered_block_bytes);
 
 /// Of a device's block, whose bytes follow from its key.
 std::vector<std::byte> row_of(const kv_layout& layout, const block_key& key, std::size_t offset) {
-  const auto all = bytes_of(key, test::block_bytes);
+  const auto all = bytes_of(key, test::tiered_block_bytes);
   return {all.begin() + static_cast<std::ptrdiff_t>(offset),
           all.begin() + static_cast<std::ptrdiff_t>(offset + layout.row_bytes())};
 }
@@ -46,7 +47,7 @@ bool page_is(const kv_layout& layout, const std::byte* page, const block_key& ke
   const auto strides = layout.page();
   for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
     for (const bool value : {false, true})
-      for (std::uint32_t token = 0; token < block_tokens; ++token) {
+      for (std::uint32_t token = 0; token < tier_block_tokens; ++token) {
         const auto expected = row_of(layout, key, layout.offset(layer, 0, value, token));
         const std::span there{page + strides.offset(layer, value ? 1 : 0, token), expected.size()};
         if (!std::ranges::equal(expected, there)) return false;
@@ -56,12 +57,12 @@ bool page_is(const kv_layout& layout, const std::byte* page, const block_key& ke
 
 /// What all requests share: the device and its blocks, memory and disk with what was asked of it, a shard's
 /// mailbox (the lock).
-struct world {
-  world(page_order order, std::uint32_t seed, std::size_t device_blocks)
+struct tiers_world {
+  tiers_world(page_order order, std::uint32_t seed, std::size_t device_blocks)
       : layout(layout_of(order)),
         tiers(slots_of(order), options_of(seed), layout.pieces()),
         dev(*make_linked_device({{1, false, {}}, {seed % 2 == 0 ? 0 : std::size_t{4} << 20, {}}, 2})),
-        kv(*device_kv::make(*dev, layout, device_blocks * test::block_bytes, longest,
+        kv(*device_kv::make(*dev, layout, device_blocks * test::tiered_block_bytes, tier_longest,
                             {seed % 2 == 0, seed % 3 == 0 ? 2u : 0u}, tiers.tree)),
         random(seed) {}
 
@@ -115,7 +116,7 @@ struct world {
 /// A worker: runs one request after the other, as a prefill worker would.
 class worker {
  public:
-  worker(world& w, std::uint32_t seed)
+  worker(tiers_world& w, std::uint32_t seed)
       : world_(w),
         layout(w.layout),
         mirror_(*w.dev, w.kv, w.kv->layout()),
@@ -123,21 +124,22 @@ class worker {
         writes_(w.dev->make_copy_queue()),
         arrivals_(w.dev->make_copy_queue()),
         random_(seed) {
-    scratch_.resize(longest / block_tokens * test::block_bytes);
+    scratch_.resize(tier_longest / tier_block_tokens * test::tiered_block_bytes);
   }
 
   void request() {
     std::vector<int> choices;
-    for (std::uint32_t i = 0, n = 1 + below(longest / block_tokens); i < n; ++i)
+    for (std::uint32_t i = 0, n = 1 + below(tier_longest / tier_block_tokens); i < n; ++i)
       choices.push_back(static_cast<int>(below(i == 0 ? 3 : 2)));
     names_ = prompt(choices);
     keys_ = keys_of(names_);
-    const auto end = static_cast<std::uint32_t>(names_.size() - 1) * block_tokens + 1 + below(block_tokens);
+    const auto end =
+        static_cast<std::uint32_t>(names_.size() - 1) * tier_block_tokens + 1 + below(tier_block_tokens);
     const owner_id owner{next_owner()};
     auto start = begin(owner, end);
     bool cancelled = start && *start < end - 1 && below(3) == 0 && !arrive(owner, *start, end - 1);
     while (start && *start < end && !cancelled) {
-      const auto n = std::min(end - *start, 1 + below(3 * block_tokens));
+      const auto n = std::min(end - *start, 1 + below(3 * tier_block_tokens));
       cancelled = !pass(owner, *start, n, below(12) == 0);
       *start += n;
     }
@@ -149,7 +151,7 @@ class worker {
     world_.cancelled += cancelled;
     // Some are read by somebody for longer: decode, or a peer.
     if (start && !cancelled && below(3) == 0)
-      reading_.push_back({owner, keys_, hosts_, in_memory_ / block_tokens});
+      reading_.push_back({owner, keys_, hosts_, in_memory_ / tier_block_tokens});
     else world_.tiers.store.release_all(owner);
     if (reading_.size() > 2 || (!reading_.empty() && below(3) == 0)) let_go();
     std::erase_if(world_.promoted, [&](const ready_pin& p) { return p.owner == owner; });
@@ -176,7 +178,7 @@ class worker {
     return world_.next_owner++;
   }
 
-  /// Of who read longest, whose blocks nobody has touched. @pre locked.
+  /// Of who read tier_longest, whose blocks nobody has touched. @pre locked.
   void let_go() {
     const auto& r = reading_.front();
     for (std::size_t b = 0; b < r.full; ++b) REQUIRE(page_is(layout, r.hosts[b], r.keys[b]));
@@ -187,7 +189,7 @@ class worker {
   /// Pins what there is of the prompt, reads from disk if it comes in time, reserves the rest.
   /// @returns positions that are there; nothing if there is no room.
   std::optional<std::uint32_t> begin(owner_id owner, std::uint32_t end) {
-    const auto reusable = std::span(keys_).first((end - 1) / block_tokens);
+    const auto reusable = std::span(keys_).first((end - 1) / tier_block_tokens);
     std::vector<pinned_block> held;
     {
       const std::lock_guard lock(world_.mutex);
@@ -225,20 +227,20 @@ class worker {
     for (const auto& s : *fresh) {
       own_.push_back(s);
       hosts_.push_back(s.address);
-      layout.pieces().each(0, test::block_bytes, [&](std::size_t at, std::size_t length) {
+      layout.pieces().each(0, test::tiered_block_bytes, [&](std::size_t at, std::size_t length) {
         std::fill_n(s.address + at, length, std::byte{0xEE});
       });
     }
     const auto here = static_cast<std::uint32_t>(held.size());
-    in_memory_ = here * block_tokens;
+    in_memory_ = here * tier_block_tokens;
     const auto adopted = world_.kv->adopt(owner.value, reusable, here);
     world_.adopted += adopted > here ? adopted - here : 0;
-    return std::max(here, adopted) * block_tokens;
+    return std::max(here, adopted) * tier_block_tokens;
   }
 
   /// Into the page of the token's block, as it lies there.
   void write_row(std::uint32_t layer, bool value, std::uint32_t token) {
-    const auto b = token / block_tokens, t = token % block_tokens;
+    const auto b = token / tier_block_tokens, t = token % tier_block_tokens;
     std::ranges::copy(row_of(layout, keys_[b], layout.offset(layer, 0, value, t)),
                       hosts_[b] + layout.page().offset(layer, value ? 1 : 0, t));
   }
@@ -246,7 +248,7 @@ class worker {
   /// The rest of the prompt comes from elsewhere, in pieces, and goes on to the device as it lands, if that
   /// has room; then the first pass of decode. @returns false if it was cancelled on its way.
   bool arrive(owner_id owner, std::uint32_t& start, std::uint32_t tokens) {
-    const std::span full = std::span(keys_).first(tokens / block_tokens);
+    const std::span full = std::span(keys_).first(tokens / tier_block_tokens);
     const auto arrival = kv_arrival::make(world_.kv, arrivals_,
                                           {owner.value, {full.begin(), full.end()}, hosts_, tokens}, nullptr);
     if (!arrival || in_memory_ < start) return true;
@@ -256,7 +258,7 @@ class worker {
     };
     std::vector<piece> pieces;
     for (auto at = start; at < tokens;) {
-      const auto last = std::min(tokens, at + 1 + below(2 * block_tokens));
+      const auto last = std::min(tokens, at + 1 + below(2 * tier_block_tokens));
       for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) pieces.push_back({layer, at, last});
       at = last;
     }
@@ -330,7 +332,7 @@ class worker {
     for (std::size_t i = 0; i < pages.size(); ++i)
       for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
         append_rows(layout, world_.kv->block(w->chain[held + i].block), pages[i].address, layer, 0,
-                    block_tokens, copies);
+                    tier_block_tokens, copies);
     writes_->store(copies);
     wait_for(writes_->record());
     const std::lock_guard lock(world_.mutex);
@@ -351,14 +353,14 @@ class worker {
     const auto count = layout.blocks_for(start);
     std::vector<kv_copy> out;
     for (std::size_t b = 0; b < count; ++b)
-      out.push_back({mirror_.blocks(0)[b] + at, scratch_.data() + b * test::block_bytes + at,
+      out.push_back({mirror_.blocks(0)[b] + at, scratch_.data() + b * test::tiered_block_bytes + at,
                      layout.layer_bytes(), 0, 1});
     compute_->store(out);
     wait_for(compute_->record());
     for_rows(layer, 0, start, [&](std::uint32_t b, std::size_t offset) {
       const auto expected = row_of(layout, keys_[b], offset);
       REQUIRE(std::ranges::equal(
-          expected, std::span(scratch_).subspan(b * test::block_bytes + offset, expected.size())));
+          expected, std::span(scratch_).subspan(b * test::tiered_block_bytes + offset, expected.size())));
     });
     const std::lock_guard lock(world_.mutex);
     world_.read_blocks += count;
@@ -368,8 +370,9 @@ class worker {
     std::vector<kv_copy> in;
     for_rows(layer, from, to, [&](std::uint32_t b, std::size_t offset) {
       const auto row = row_of(layout, keys_[b], offset);
-      std::ranges::copy(row, scratch_.begin() + static_cast<std::ptrdiff_t>(b * test::block_bytes + offset));
-      in.push_back({mirror_.blocks(0)[b] + offset, scratch_.data() + b * test::block_bytes + offset,
+      std::ranges::copy(
+          row, scratch_.begin() + static_cast<std::ptrdiff_t>(b * test::tiered_block_bytes + offset));
+      in.push_back({mirror_.blocks(0)[b] + offset, scratch_.data() + b * test::tiered_block_bytes + offset,
                     row.size(), 0, 1});
     });
     compute_->load(in);
@@ -382,7 +385,7 @@ class worker {
     for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
       for (auto p = from; p < to; ++p)
         for (const bool value : {false, true}) {
-          const auto b = p / block_tokens, token = p % block_tokens;
+          const auto b = p / tier_block_tokens, token = p % tier_block_tokens;
           const auto expected = row_of(layout, keys_[b], layout.offset(layer, 0, value, token));
           const auto* const there = hosts_[b] + strides.offset(layer, value ? 1 : 0, token);
           REQUIRE(std::ranges::equal(expected, std::span(there, expected.size())));
@@ -393,20 +396,20 @@ class worker {
   void for_rows(std::uint32_t layer, std::uint32_t from, std::uint32_t to, Visit&& visit) {
     for (auto p = from; p < to; ++p)
       for (const bool value : {false, true})
-        visit(p / block_tokens, layout.offset(layer, 0, value, p % block_tokens));
+        visit(p / tier_block_tokens, layout.offset(layer, 0, value, p % tier_block_tokens));
   }
 
   /// Full blocks of its own that are in memory, parents first. @pre locked.
   void commit(owner_id owner) {
     const auto held = hosts_.size() - own_.size();
-    for (auto b = held; b < in_memory_ / block_tokens; ++b) {
+    for (auto b = held; b < in_memory_ / tier_block_tokens; ++b) {
       const auto& slot = own_[b - held];
       REQUIRE(
           world_.tiers.store.commit(owner, slot.index, names_[b], checksum64(slot.address, layout.pieces())));
     }
   }
 
-  world& world_;
+  tiers_world& world_;
   const kv_layout layout;
   kv_mirror mirror_;
   std::unique_ptr<copy_queue> compute_, writes_;
@@ -423,7 +426,7 @@ class worker {
 };
 
 /// Nothing is held for anybody, in any tier.
-void check_nothing_leaked(world& w) {
+void check_nothing_leaked(tiers_world& w) {
   w.tiers.disk.writes_fail = false;
   std::vector<io_result> done;
   for (const auto& job : w.jobs) done.push_back(w.tiers.disk.run(job));
@@ -449,8 +452,9 @@ TEST_CASE(
     std::size_t arrived = 0, stopped = 0, copies_dropped = 0, last_copies_kept = 0;
     for (std::uint32_t seed = 1; seed <= 22; ++seed) {
       CAPTURE(seed);
-      world w(order, seed,
-              (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed % 9);  // some stay in odd ones
+      tiers_world w(
+          order, seed,
+          (seed % 2 == 0 ? 1 : 2) * tier_longest / tier_block_tokens + seed % 9);  // some stay in odd ones
       w.alone = true;
       worker one(w, 100 + seed), other(w, 200 + seed);
       for (int i = 0; i < 100; ++i) (w.random() % 2 == 0 ? one : other).request();
@@ -480,7 +484,7 @@ TEST_CASE("workers side by side share the tiers without a byte in the wrong plac
     for (std::uint32_t seed = 1; seed <= 4; ++seed) {
       CAPTURE(to_string(layout_of(order)));
       CAPTURE(seed);
-      world w(order, seed, (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed);
+      tiers_world w(order, seed, (seed % 2 == 0 ? 1 : 2) * tier_longest / tier_block_tokens + seed);
       std::vector<std::thread> threads;
       for (std::uint32_t t = 0; t < 3; ++t)
         threads.emplace_back([&w, t, seed] {

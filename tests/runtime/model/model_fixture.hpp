@@ -18,15 +18,9 @@
 #include "runtime/model/model.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "storage/mapped_file.hpp"
+#include "tests/support/unwrap.hpp"
 
 namespace mooncaf::testing {
-
-/// The value, or an exception that shows the error; for set-up steps that a test takes for granted.
-template <class T>
-T unwrap(result<T> r) {
-  if (!r) throw std::runtime_error(to_string(r.error()));
-  return std::move(*r);
-}
 
 /// Maps a GGUF file and loads it; the model keeps the mapping alive.
 inline std::shared_ptr<const model> load_model(device& dev, const std::string& path) {

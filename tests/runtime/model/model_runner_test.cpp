@@ -16,7 +16,7 @@ using namespace mooncaf::testing;
 
 namespace {
 
-constexpr std::uint32_t block_tokens = 16;
+constexpr std::uint32_t runner_block_tokens = 16;
 
 constexpr std::string_view usual = "dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1";
 
@@ -40,7 +40,7 @@ struct set_up {
               ? unwrap(make_linked_device({host, {std::size_t{4} << 30, std::chrono::microseconds(20)}, 2}))
               : make_host_device(host);
     m = unwrap(model::dummy(*dev, unwrap(dummy_shape(spec)), 1));
-    options.layout = m->layout(block_tokens, dtype);
+    options.layout = m->layout(runner_block_tokens, dtype);
     options.max_logit_rows = 8;
     if (linked)
       options.device_blocks =
@@ -218,7 +218,7 @@ TEST_CASE("a prefix from a cache continues as if computed here") {
   const auto expected = feed(*runner, cold, ids, 512);
   for (const std::size_t cached_blocks : {1u, 3u, 5u}) {
     // The donor computed the same prefix in other chunks, in front of another ending.
-    const auto cached = cached_blocks * block_tokens;
+    const auto cached = cached_blocks * runner_block_tokens;
     auto donor_ids = ids;
     std::fill(donor_ids.begin() + static_cast<std::ptrdiff_t>(cached), donor_ids.end(), 5);
     const kv_space donor(s.options.layout, ids.size());
@@ -279,7 +279,8 @@ TEST_CASE_TEMPLATE("prefix KV may land layer by layer, just before each layer ne
     return {};
   };
   std::vector<float> logits(300);
-  const batch_item item{std::span(ids).subspan(2 * block_tokens), 2 * block_tokens, kv.blocks(), true};
+  const batch_item item{std::span(ids).subspan(2 * runner_block_tokens), 2 * runner_block_tokens, kv.blocks(),
+                        true};
   REQUIRE(runner->forward({&item, 1}, logits, {}, nullptr, before).has_value());
   CHECK(logits == expected);
 }

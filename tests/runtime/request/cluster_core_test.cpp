@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr node_id worker_node{1}, gateway_node{2};
+constexpr node_id worker_node{1}, far_gateway{2};
 
 struct office {
   explicit office(leadership_core lead = {{}, 0, 1, {}}) : core(options(), {}, {}, std::move(lead)) {
@@ -20,7 +20,7 @@ struct office {
     workers.workers.push_back({worker_id{11}, worker_node, worker_role::prefill, 64, samples, 0});
     workers.workers.push_back({worker_id{12}, worker_node, worker_role::decode, 1, samples, 0});
     REQUIRE(core.join(workers, now));
-    REQUIRE(core.join({gateway_node, {}, false, false}, now));
+    REQUIRE(core.join({far_gateway, {}, false, false}, now));
   }
   static conductor_options options() {
     conductor_options out;
@@ -60,8 +60,8 @@ TEST_CASE_FIXTURE(office,
   const auto room = placed();
   REQUIRE(room < 6);
   REQUIRE(core.queue().size() == 6 - room);
-  ask(7, gateway_node);
-  core.leave(gateway_node, now);
+  ask(7, far_gateway);
+  core.leave(far_gateway, now);
   for (std::uint64_t r = 1; r <= 6; ++r) {
     request_event e;
     e.id = {request_id{r}, 0};
@@ -91,7 +91,7 @@ TEST_CASE_FIXTURE(office, "a gateway that is no member gets no place") {
 
 TEST_CASE_FIXTURE(office,
                   "a worker whose device failed gets nothing more, and what it had weighs on nobody") {
-  ask(1, gateway_node);
+  ask(1, far_gateway);
   REQUIRE(placed() == 1);
   node_report report;
   report.node = worker_node;
@@ -99,13 +99,13 @@ TEST_CASE_FIXTURE(office,
                     worker_load{.id = worker_id{12}}};
   REQUIRE(core.report(report, now).member);
   CHECK(core.scheduler().charged_requests() == 0);
-  ask(2, gateway_node);
+  ask(2, far_gateway);
   CHECK(placed() == 0);
   // Its process has the device back: it joins as at first.
   const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
   REQUIRE(core.join(
       {node_id{3}, {{worker_id{13}, node_id{3}, worker_role::prefill, 64, samples, 0}}, true, false}, now));
-  ask(3, gateway_node);
+  ask(3, far_gateway);
   CHECK(placed() == 1);
 }
 
@@ -115,7 +115,7 @@ TEST_CASE_FIXTURE(office, "on a node that was told to stop nothing is placed, an
   second.workers.push_back({worker_id{31}, node_id{3}, worker_role::prefill, 64, samples, 0});
   second.workers.push_back({worker_id{32}, node_id{3}, worker_role::decode, 64, samples, 0});
   REQUIRE(core.join(second, now));
-  ask(1, gateway_node);
+  ask(1, far_gateway);
   REQUIRE(placed() == 1);
   node_report told{.node = worker_node};
   told.draining = true;
@@ -123,7 +123,7 @@ TEST_CASE_FIXTURE(office, "on a node that was told to stop nothing is placed, an
   CHECK(first.draining);
   CHECK_FALSE(first.last);
   CHECK(core.scheduler().charged_requests() == 1);  // what runs is not forgotten
-  for (std::uint64_t r = 2; r <= 9; ++r) ask(r, gateway_node);
+  for (std::uint64_t r = 2; r <= 9; ++r) ask(r, far_gateway);
   for (const auto& a : core.take_actions()) {
     if (const auto* answer = std::get_if<answer_question>(&a); answer && !answer->where.queued) {
       CHECK(answer->where.prefill == worker_id{31});
@@ -190,14 +190,14 @@ TEST_CASE_FIXTURE(second_office,
   event.name.key = hash_text128("a block");
   held.events.push_back(event);
   core.blocks(held);
-  ask(1, gateway_node);
+  ask(1, far_gateway);
   const auto none = answer_of(core.take_actions());
   CHECK(none.rejection.code == ec::unavailable);
   CHECK(none.rejection.detail.starts_with("this conductor knows of no leader"));
   CHECK(core.status(now).lead.problem == none.rejection.detail);
   lead();
   CHECK(core.status(now).index.blocks == 1);
-  ask(2, gateway_node);
+  ask(2, far_gateway);
   const auto placed = answer_of(obeyed());
   CHECK(placed.rejection.code == ec::none);
   CHECK(placed.term == core.status(now).lead.term);
@@ -208,7 +208,7 @@ TEST_CASE_FIXTURE(
     second_office,
     "who loses the lead tells those that wait to ask again, and comes back without old charges") {
   lead();
-  for (std::uint64_t r = 1; r <= 40; ++r) ask(r, gateway_node);
+  for (std::uint64_t r = 1; r <= 40; ++r) ask(r, far_gateway);
   obeyed();
   REQUIRE(core.scheduler().charged_requests() > 0);
   REQUIRE(core.questions().askers() > 0);

@@ -8,9 +8,9 @@ using namespace mooncaf;
 
 namespace {
 
-constexpr node_id here{1}, source{2}, other{3};
+constexpr node_id copier{1}, copied_from{2}, other{3};
 
-struct core_world {
+struct copy_world {
   keep_order order(node_id from, std::uint32_t blocks) {
     keep_order out{from, {}};
     for (std::uint32_t i = 0; i < blocks; ++i) out.blocks.push_back({{{++keys, 1}, {keys - 1, 1}, i}});
@@ -25,15 +25,15 @@ struct core_world {
     return std::get<T>(seen[0]);
   }
 
-  copy_core core{here};
+  copy_core core{copier};
   std::uint64_t keys = 0;
 };
 
 }  // namespace
 
-TEST_CASE_FIXTURE(core_world, "what is not here is fetched, committed and released") {
-  core.peer_up(source);
-  const auto wanted = order(source, 3);
+TEST_CASE_FIXTURE(copy_world, "what is not copier is fetched, committed and released") {
+  core.peer_up(copied_from);
+  const auto wanted = order(copied_from, 3);
   core.take(wanted);
   const auto pin = only<copy_action::pin>();
   CHECK(pin.what.keys ==
@@ -43,7 +43,7 @@ TEST_CASE_FIXTURE(core_world, "what is not here is fetched, committed and releas
   CHECK(only<copy_action::reserve>().count == 2);
   core.reserved(pin.owner, std::vector<slot_index>{8, 9});
   const auto fetch = only<copy_action::fetch>();
-  CHECK(fetch.what.source == source);
+  CHECK(fetch.what.source == copied_from);
   CHECK(fetch.what.skip == 1);
   CHECK(fetch.what.slots == std::vector<slot_index>{8, 9});
   core.fetched(pin.owner, {{}, {{wanted.blocks[1].name.key, 0, 80}}});  // the last could not be had
@@ -57,10 +57,10 @@ TEST_CASE_FIXTURE(core_world, "what is not here is fetched, committed and releas
   CHECK(!core.at_work());
 }
 
-TEST_CASE_FIXTURE(core_world, "one order at a time; a refusal ends it, and the next begins") {
-  core.peer_up(source);
-  core.take(order(source, 1));
-  core.take(order(source, 1));
+TEST_CASE_FIXTURE(copy_world, "one order at a time; a refusal ends it, and the next begins") {
+  core.peer_up(copied_from);
+  core.take(order(copied_from, 1));
+  core.take(order(copied_from, 1));
   const auto first = only<copy_action::pin>();
   core.pinned(first.owner, first.what.turn, {});
   static_cast<void>(only<copy_action::reserve>());
@@ -72,15 +72,15 @@ TEST_CASE_FIXTURE(core_world, "one order at a time; a refusal ends it, and the n
   CHECK(second.owner != first.owner);
   core.reserved(first.owner, std::vector<slot_index>{1});  // too late: nobody's business
   CHECK(core.take_actions().empty());
-  core.pinned(second.owner, second.what.turn, {{4}, {40}, 0});  // all of it is here
+  core.pinned(second.owner, second.what.turn, {{4}, {40}, 0});  // all of it is copier
   CHECK(only<copy_action::release>().owner == second.owner);
 }
 
-TEST_CASE_FIXTURE(core_world, "orders wait for their source to come, and go with it") {
+TEST_CASE_FIXTURE(copy_world, "orders wait for their copied_from to come, and go with it") {
   core.take(order(other, 1));
-  core.take(order(source, 1));
+  core.take(order(copied_from, 1));
   CHECK(core.take_actions().empty());
-  core.peer_up(source);
+  core.peer_up(copied_from);
   const auto pin = only<copy_action::pin>();
   core.peer_down(other);
   core.peer_up(other);
@@ -89,15 +89,15 @@ TEST_CASE_FIXTURE(core_world, "orders wait for their source to come, and go with
   CHECK(!core.at_work());
 }
 
-TEST_CASE_FIXTURE(core_world, "long orders are read in parts, and no more are kept than a bound") {
-  core.take(order(source, 33));
-  core.peer_up(source);
+TEST_CASE_FIXTURE(copy_world, "long orders are read in parts, and no more are kept than a bound") {
+  core.take(order(copied_from, 33));
+  core.peer_up(copied_from);
   const auto first = only<copy_action::pin>();
   CHECK(first.what.keys.size() == 32);
   core.refused(first.owner);
   auto next = core.take_actions();
   CHECK(std::get<copy_action::pin>(next.at(1)).what.keys.size() == 1);
-  for (int i = 0; i < 5000; ++i) core.take(order(source, 1));
+  for (int i = 0; i < 5000; ++i) core.take(order(copied_from, 1));
   std::size_t taken = 0;
   for (auto owner = core.at_work(); owner; owner = core.at_work()) {
     core.refused(*owner);

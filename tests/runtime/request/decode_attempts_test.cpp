@@ -5,13 +5,13 @@
 #include <doctest/doctest.h>
 
 #include "runtime/sched/block_hash.hpp"
+#include "tests/runtime/request/nodes.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr node_id here{1}, prefill_node{2}, gateway_node{3};
 
 struct attempts_world {
   work_order job(node_id where_prefill = prefill_node) {

@@ -13,13 +13,14 @@
 #include <set>
 
 #include "runtime/sched/block_hash.hpp"
+#include "tests/runtime/request/nodes.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
 namespace {
 
-constexpr node_id here{1}, prefill_node{2}, gateway_node{3};
 constexpr std::uint32_t block_tokens = 4;
 
 decode_core_options options_with(std::uint64_t device_blocks, std::uint32_t max_batch) {
@@ -304,9 +305,9 @@ TEST_CASE_FIXTURE(decode_world,
 namespace {
 
 /// A shard, prefill workers and a device that answer when a seed says so, and hold the core to its promises.
-class history {
+class decode_history {
  public:
-  explicit history(std::uint32_t seed)
+  explicit decode_history(std::uint32_t seed)
       : random_(seed), core_(here, options_with(random_() % 2 ? 12 : 0, 3), decode_model{}) {}
 
   void run() {
@@ -497,6 +498,6 @@ class history {
 TEST_CASE("blocks are named once and when they are full, and every end gives back what was taken") {
   for (std::uint32_t seed = 1; seed <= 300; ++seed) {
     CAPTURE(seed);
-    history{seed}.run();
+    decode_history{seed}.run();
   }
 }

@@ -351,9 +351,9 @@ namespace {
 
 /// A fetch among nodes that pin late, refuse, have other bytes, fail and leave; every rule is looked at with
 /// every action.
-class history {
+class fetch_history {
  public:
-  explicit history(std::uint64_t seed) : luck_(seed), core_(options(chance(20) ? in_pieces : layout)) {}
+  explicit fetch_history(std::uint64_t seed) : luck_(seed), core_(options(chance(20) ? in_pieces : layout)) {}
 
   void play() {
     for (const auto node : nodes) {
@@ -535,6 +535,6 @@ TEST_CASE(
     "whatever the nodes do: no piece twice, every pin let go, one answer of what arrived and verified") {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     CAPTURE(seed);
-    history{seed}.play();
+    fetch_history{seed}.play();
   }
 }

@@ -7,12 +7,14 @@
 
 #include <bit>
 
+#include "tests/runtime/request/nodes.hpp"
+
 using namespace mooncaf;
+using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
 namespace {
 
-constexpr node_id here{1}, prefill_node{2}, decode_node{3};
 constexpr worker_id prefill{20}, decode{30};
 
 struct quiet final : gateway_observer {
@@ -38,8 +40,8 @@ struct sink final : token_sink {
   }
 };
 
-struct core_world {
-  core_world() {
+struct gateway_world {
+  gateway_world() {
     core.set_conductor(true, 0, now);
     core.peer_up(prefill_node, {prefill}, now);
     core.peer_up(decode_node, {decode}, now);
@@ -89,7 +91,7 @@ struct core_world {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(gateway_world,
                   "a lost worker is told to stop, too: the job may have gone over a renewed link") {
   submit({std::make_shared<sink>()});
   const auto id = place();
@@ -102,7 +104,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(told == std::vector{decode, prefill});
 }
 
-TEST_CASE_FIXTURE(core_world, "the conductor is told whose a request is") {
+TEST_CASE_FIXTURE(gateway_world, "the conductor is told whose a request is") {
   const auto client = std::make_shared<client_request>();
   client->arrived = now;
   generation g;
@@ -116,7 +118,7 @@ TEST_CASE_FIXTURE(core_world, "the conductor is told whose a request is") {
   CHECK(asked[0].tenant == 77);
 }
 
-TEST_CASE_FIXTURE(core_world, "an answer that ends with its first token is no work for decode any more") {
+TEST_CASE_FIXTURE(gateway_world, "an answer that ends with its first token is no work for decode any more") {
   auto s = std::make_shared<sink>();
   submit({s});
   first_token message;
@@ -130,7 +132,8 @@ TEST_CASE_FIXTURE(core_world, "an answer that ends with its first token is no wo
   CHECK(core.size() == 0);
 }
 
-TEST_CASE_FIXTURE(core_world, "a gateway that stops tells those who wait for another answer's prompt, too") {
+TEST_CASE_FIXTURE(gateway_world,
+                  "a gateway that stops tells those who wait for another answer's prompt, too") {
   auto leader = std::make_shared<sink>(), follower = std::make_shared<sink>();
   submit({leader, follower});
   core.close();
@@ -139,7 +142,7 @@ TEST_CASE_FIXTURE(core_world, "a gateway that stops tells those who wait for ano
   CHECK(follower->cause->code == ec::unavailable);
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(gateway_world,
                   "an answer of the conductor that comes after its time is given back, and no job") {
   submit({std::make_shared<sink>()});
   const auto asked = take<schedule_job>();
@@ -180,7 +183,7 @@ TEST_CASE("a gateway that has never seen a worker does not let clients wait for 
   CHECK(s->cause->detail.find("no live prefill instance") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(gateway_world,
                   "hidden states come with the first token; for their mean no cache is asked for") {
   for (const auto pooling : {pooling_kind::mean, pooling_kind::last}) {
     const auto s = std::make_shared<sink>();
@@ -215,7 +218,7 @@ TEST_CASE_FIXTURE(core_world,
   }
 }
 
-TEST_CASE_FIXTURE(core_world, "an attempt that a worker does not know is placed again, within seconds") {
+TEST_CASE_FIXTURE(gateway_world, "an attempt that a worker does not know is placed again, within seconds") {
   auto s = std::make_shared<sink>();
   submit({s});
   const auto id = place();
@@ -260,7 +263,7 @@ TEST_CASE_FIXTURE(core_world, "an attempt that a worker does not know is placed 
   CHECK(s->ends == 0);
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(gateway_world,
                   "an attempt whose workers wait for each other is placed again, within seconds") {
   auto s = std::make_shared<sink>();
   submit({s});
@@ -310,7 +313,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(s->ends == 0);
 }
 
-TEST_CASE_FIXTURE(core_world, "who comes back is told at once what is expected of it: nothing") {
+TEST_CASE_FIXTURE(gateway_world, "who comes back is told at once what is expected of it: nothing") {
   core.take_actions();
   core.peer_down(decode_node, now);
   core.peer_up(decode_node, {decode}, now);
@@ -321,7 +324,7 @@ TEST_CASE_FIXTURE(core_world, "who comes back is told at once what is expected o
   CHECK(called[0].call.live.empty());
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(gateway_world,
                   "an answer that has begun and that nobody can go on with ends within half a minute") {
   // Found by the campaign: it hung until the request's own limit.
   auto s = std::make_shared<sink>();
@@ -353,7 +356,7 @@ TEST_CASE_FIXTURE(core_world,
 }
 
 TEST_CASE_FIXTURE(
-    core_world,
+    gateway_world,
     "a question under way to a conductor that leads anew is given back before it is asked again") {
   submit({std::make_shared<sink>()});
   const auto first = take<schedule_job>().at(0);
@@ -368,7 +371,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
-    core_world,
+    gateway_world,
     "when another conductor leads, what waits is asked for again at once, and the old answer is void") {
   submit({std::make_shared<sink>()});
   const auto first = take<schedule_job>().at(0);

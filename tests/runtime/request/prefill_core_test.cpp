@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "runtime/sched/block_hash.hpp"
+#include "tests/runtime/request/nodes.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr node_id here{1}, decode_node{2}, gateway_node{3}, holder{4};
 
 prefill_core_options options(prefetch_mode mode, std::uint32_t stages = 1) {
   prefill_core_options out;
@@ -32,8 +32,8 @@ prefill_core_options options(prefetch_mode mode, std::uint32_t stages = 1) {
   return out;
 }
 
-struct core_world {
-  explicit core_world(prefetch_mode mode = prefetch_mode::wait_complete, std::uint32_t stages = 1)
+struct prefill_world {
+  explicit prefill_world(prefetch_mode mode = prefetch_mode::wait_complete, std::uint32_t stages = 1)
       : core(here, options(mode, stages), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}) {
   }
 
@@ -125,7 +125,7 @@ struct core_world {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(core_world, "a prompt is computed in chunks and streamed, and ends when all is sent") {
+TEST_CASE_FIXTURE(prefill_world, "a prompt is computed in chunks and streamed, and ends when all is sent") {
   const auto j = job(18);
   const auto owner = reserve(j);
   CHECK(has<prefill_action::open_stream>());
@@ -154,7 +154,7 @@ TEST_CASE_FIXTURE(core_world, "a prompt is computed in chunks and streamed, and 
   CHECK(core.size() == 0);
 }
 
-TEST_CASE_FIXTURE(core_world, "on its own node a prompt is handed over as it lies, and not released") {
+TEST_CASE_FIXTURE(prefill_world, "on its own node a prompt is handed over as it lies, and not released") {
   reserve(job(6, here));
   CHECK(!has<prefill_action::open_stream>());
   step();
@@ -163,7 +163,7 @@ TEST_CASE_FIXTURE(core_world, "on its own node a prompt is handed over as it lie
   CHECK(!has<prefill_action::release>());
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(prefill_world,
                   "a first token that is the last one ends the attempt, and decode need not wait") {
   const auto j = job(6);
   const auto owner = reserve(j);
@@ -179,7 +179,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(!has<prefill_action::finish_stream>());
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(prefill_world,
                   "log-probabilities of a prompt and means of its states gather over its chunks") {
   auto j = job(18, here);
   j.sampling.prompt_logprobs = 0;
@@ -194,7 +194,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(one<first_token>()->pooled == std::vector{std::bit_cast<std::uint32_t>(1.0f)});
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(prefill_world,
                   "blocks are given back when neither a step nor a slice nor a fetch touches them") {
   SUBCASE("a step and a stream") {
     const auto j = job(18);
@@ -228,7 +228,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(core.size() == 0);
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(prefill_world,
                   "what is computed behind a prefix that is not verified is believed when that is") {
   const auto owner = reserve(job(18, here, 3));
   REQUIRE(one<prefill_action::fetch>()->by_layers);
@@ -259,7 +259,7 @@ TEST_CASE_FIXTURE(core_world,
   }
 }
 
-TEST_CASE_FIXTURE(core_world,
+TEST_CASE_FIXTURE(prefill_world,
                   "who shares a step with a prefix that does not come loses the step and no more") {
   const auto early = reserve(job(30, here, 3));
   core.layers_in(early, 1, now += 1us);
@@ -287,7 +287,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(one<prefill_action::compute>()->parts.at(0).start == 0);
 }
 
-TEST_CASE_FIXTURE(core_world, "a device that fails fails its step's requests") {
+TEST_CASE_FIXTURE(prefill_world, "a device that fails fails its step's requests") {
   reserve(job(6, here));
   step({ec::unavailable, "device"});
   REQUIRE(has<attempt_failed>());
@@ -295,7 +295,7 @@ TEST_CASE_FIXTURE(core_world, "a device that fails fails its step's requests") {
   CHECK(core.size() == 0);
 }
 
-TEST_CASE_FIXTURE(core_world, "a worker that leaves gives back what is not computed, and takes no more") {
+TEST_CASE_FIXTURE(prefill_world, "a worker that leaves gives back what is not computed, and takes no more") {
   reserve(job(6, here));
   core.leave({ec::unavailable, "the node leaves"});
   CHECK(core.size() == 1);  // the device still computes it
@@ -314,8 +314,8 @@ TEST_CASE_FIXTURE(core_world, "a worker that leaves gives back what is not compu
 namespace {
 
 /// A worker with a pipeline group, whose steps end when the test says so.
-struct group_world : core_world {
-  group_world() : core_world(prefetch_mode::wait_complete, 3) {}
+struct group_world : prefill_world {
+  group_world() : prefill_world(prefetch_mode::wait_complete, 3) {}
 
   /// Notes a step that has begun. @returns whether one has.
   bool began() {
@@ -473,7 +473,7 @@ TEST_CASE_FIXTURE(group_world,
 }
 
 TEST_CASE("a prefix whose time is over is not waited for") {
-  core_world w{prefetch_mode::timeout};
+  prefill_world w{prefetch_mode::timeout};
   const auto owner = w.reserve(w.job(18, here, 3));
   REQUIRE(w.has<prefill_action::fetch>());
   REQUIRE(w.one<prefill_action::remind>());
@@ -491,7 +491,7 @@ TEST_CASE("a prefix whose time is over is not waited for") {
 namespace {
 
 /// The device alone has leading blocks of every prompt.
-struct device_world : core_world {
+struct device_world : prefill_world {
   explicit device_world(std::uint32_t blocks) {
     auto o = options(prefetch_mode::wait_complete);
     o.on_device = [blocks](std::span<const block_key> keys) {
@@ -537,7 +537,7 @@ TEST_CASE("another node's prefix is fetched where it is longer than what the dev
 namespace {
 
 /// Three blocks of a prompt lie on the own disk, which gives them back layer by layer.
-struct disk_world : core_world {
+struct disk_world : prefill_world {
   explicit disk_world(prefetch_mode mode = prefetch_mode::wait_complete) {
     auto o = options(mode);
     o.disk_parts = 4;

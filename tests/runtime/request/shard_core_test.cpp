@@ -19,7 +19,7 @@ constexpr std::uint64_t reader = 21, writer = 22;
 struct shard_world {
   explicit shard_world(write_policy write = write_policy::write_through, bool ssd = true,
                        std::size_t slots = 8)
-      : memory(pool::make(slots, {block_bytes})), core(store_of(write, ssd), options(ssd)) {}
+      : memory(pool::make(slots, {tiered_block_bytes})), core(store_of(write, ssd), options(ssd)) {}
 
   tiered_store store_of(write_policy write, bool ssd) {
     auto o = options_for(write);
@@ -74,8 +74,8 @@ struct shard_world {
     std::vector<commit_item> items;
     for (std::size_t i = 0; i < names.size(); ++i) {
       const auto slot = core.store().slot((*slots)[i]);
-      fill({slot.address, block_bytes}, names[i].key);
-      items.push_back({slot.index, names[i], checksum64({slot.address, block_bytes})});
+      fill({slot.address, tiered_block_bytes}, names[i].key);
+      items.push_back({slot.index, names[i], checksum64({slot.address, tiered_block_bytes})});
     }
     core.commit(owner, items, now);
     core.release(owner);
@@ -136,7 +136,7 @@ TEST_CASE_FIXTURE(shard_world, "what is in memory is pinned at once, what is on 
   CHECK(run_disk());
   CHECK(answer<pinned_slots>(3).slots.size() == 3);
   CHECK(answer<pinned_slots>(3).from_ssd == 3);
-  CHECK(answer<pinned_slots>(3).checksums[0] == checksum64(bytes_of(names[0].key, block_bytes)));
+  CHECK(answer<pinned_slots>(3).checksums[0] == checksum64(bytes_of(names[0].key, tiered_block_bytes)));
 }
 
 TEST_CASE_FIXTURE(shard_world, "decode waits a second for what the device alone has, and takes what came") {
@@ -311,9 +311,9 @@ TEST_CASE("a flush is answered with what it wrote, when nothing is under way any
 
 TEST_CASE_FIXTURE(shard_world,
                   "what the blocks do without is told slot by slot, and comes back when it may") {
-  const auto less = core.withhold(3 * block_bytes);
+  const auto less = core.withhold(3 * tiered_block_bytes);
   act();
-  CHECK(less.withheld_bytes == 3 * block_bytes);
+  CHECK(less.withheld_bytes == 3 * tiered_block_bytes);
   CHECK(pages.size() == 3);
   CHECK(core.status(now).slots_total == 5);
   CHECK(core.status(now).slots_withheld == 3);

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr node_id peer{7}, other{8};
+constexpr node_id priced_peer{7}, other_priced{8};
 constexpr std::uint8_t tcp = 3, shm = 2;
 constexpr time_point t{};
 
@@ -76,53 +76,54 @@ TEST_CASE("nothing, or no time, teaches nothing") {
   CHECK(price.latency() == 1ms);
 }
 
-TEST_CASE("transfers to one peer wait for each other, and that is not taken for a slow link") {
+TEST_CASE("transfers to one priced_peer wait for each other_priced, and that is not taken for a slow link") {
   link_book book;
-  book.ended(book.began(peer, link_flow::in, 100 * MiB), tcp, 100ms, true, t);
-  const auto alone = book.estimate(peer, tcp, 100 * MiB, t);
+  book.ended(book.began(priced_peer, link_flow::in, 100 * MiB), tcp, 100ms, true, t);
+  const auto alone = book.estimate(priced_peer, tcp, 100 * MiB, t);
   CHECK(to_seconds(alone) == doctest::Approx(0.1).epsilon(0.01));
   // Ten at once: the last one takes ten times as long.
   std::vector<link_book::entry> all;
-  for (int i = 0; i < 10; ++i) all.push_back(book.began(peer, link_flow::in, 100 * MiB));
-  CHECK(to_seconds(book.estimate(peer, tcp, 100 * MiB, t)) == doctest::Approx(1.1).epsilon(0.02));
+  for (int i = 0; i < 10; ++i) all.push_back(book.began(priced_peer, link_flow::in, 100 * MiB));
+  CHECK(to_seconds(book.estimate(priced_peer, tcp, 100 * MiB, t)) == doctest::Approx(1.1).epsilon(0.02));
   for (int i = 0; i < 10; ++i) book.ended(all[i], tcp, (i + 1) * 100ms, true, t);
-  CHECK(to_seconds(book.estimate(peer, tcp, 100 * MiB, t)) == doctest::Approx(0.1).epsilon(0.02));
+  CHECK(to_seconds(book.estimate(priced_peer, tcp, 100 * MiB, t)) == doctest::Approx(0.1).epsilon(0.02));
 }
 
 TEST_CASE("transfers to several peers that share this node's network are not taken for slow links") {
   link_book book;
   const auto entered = [&](node_id with, link_flow flow) { return book.began(with, flow, 100 * MiB); };
   const auto lone = [&](node_id with) { return to_seconds(book.estimate(with, tcp, 100 * MiB, t)); };
-  for (const auto with : {peer, other}) book.ended(entered(with, link_flow::in), tcp, 100ms, true, t);
+  for (const auto with : {priced_peer, other_priced})
+    book.ended(entered(with, link_flow::in), tcp, 100ms, true, t);
   for (int i = 0; i < 20; ++i) {
-    const auto one = entered(peer, link_flow::in), two = entered(other, link_flow::in);
+    const auto one = entered(priced_peer, link_flow::in), two = entered(other_priced, link_flow::in);
     book.ended(one, tcp, 200ms, true, t);
     book.ended(two, tcp, 200ms, true, t);
   }
-  CHECK(lone(peer) == doctest::Approx(0.1).epsilon(0.02));
+  CHECK(lone(priced_peer) == doctest::Approx(0.1).epsilon(0.02));
   // What leaves the node does not hold up what comes, but a link that is slow shows beside it, too.
-  const auto leaves = entered(other, link_flow::out);
-  CHECK(lone(peer) == doctest::Approx(0.1).epsilon(0.02));
+  const auto leaves = entered(other_priced, link_flow::out);
+  CHECK(lone(priced_peer) == doctest::Approx(0.1).epsilon(0.02));
   for (int i = 0; i < 20; ++i) {
-    const auto beside = entered(other, link_flow::in);
-    book.ended(entered(peer, link_flow::in), tcp, 10s, true, t);
+    const auto beside = entered(other_priced, link_flow::in);
+    book.ended(entered(priced_peer, link_flow::in), tcp, 10s, true, t);
     book.ended(beside, tcp, 100ms, true, t);
   }
-  CHECK(lone(peer) > 4);
-  CHECK(lone(other) == doctest::Approx(0.1).epsilon(0.1));
+  CHECK(lone(priced_peer) > 4);
+  CHECK(lone(other_priced) == doctest::Approx(0.1).epsilon(0.1));
   book.ended(leaves, tcp, 100ms, false, t);
 }
 
 TEST_CASE("paths and peers have prices of their own; an unused path costs what it costs with others") {
   link_book book;
-  book.ended(book.began(peer, link_flow::in, 100 * MiB), tcp, 10s, true, t);
-  book.ended(book.began(peer, link_flow::in, 100 * MiB), shm, 10ms, true, t);
-  CHECK(book.estimate(peer, tcp, 100 * MiB, t) > 9s);
-  CHECK(book.estimate(peer, shm, 100 * MiB, t) < 11ms);
-  CHECK(book.estimate(other, tcp, 100 * MiB, t) > 9s);
-  book.ended(book.began(other, link_flow::in, 100 * MiB), tcp, 1s, false, t);  // it failed
+  book.ended(book.began(priced_peer, link_flow::in, 100 * MiB), tcp, 10s, true, t);
+  book.ended(book.began(priced_peer, link_flow::in, 100 * MiB), shm, 10ms, true, t);
+  CHECK(book.estimate(priced_peer, tcp, 100 * MiB, t) > 9s);
+  CHECK(book.estimate(priced_peer, shm, 100 * MiB, t) < 11ms);
+  CHECK(book.estimate(other_priced, tcp, 100 * MiB, t) > 9s);
+  book.ended(book.began(other_priced, link_flow::in, 100 * MiB), tcp, 1s, false, t);  // it failed
   CHECK(book.view(t).size() == 2);
-  book.forget(peer);
+  book.forget(priced_peer);
   CHECK(book.view(t).empty());
 }
 

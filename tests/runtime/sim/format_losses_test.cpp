@@ -17,12 +17,12 @@ namespace {
 const std::vector<format_loss> losses{
     {kv_dtype::f32, 2.5}, {kv_dtype::f16, 2.499}, {kv_dtype::int8, 2.504}, {kv_dtype::k8v4, 2.52}};
 
-struct answer {
+struct loss_answer {
   int status = 0;
   std::string out, err;
 };
 
-answer calibrate(const std::vector<std::string>& more) {
+loss_answer calibrate(const std::vector<std::string>& more) {
   std::vector<std::string> args{"calibrate", "--model",
                                 "dummy:layers=2,dim=64,heads=2,kv_heads=1,ffn=128,vocab=600,ctx=512",
                                 "--threads", "1"};

@@ -11,7 +11,7 @@ using namespace mooncaf::sim;
 
 namespace {
 
-workload_description talk() {
+workload_description short_talk() {
   workload_description d;
   d.requests = 800;
   d.requests_per_s = 2;
@@ -73,7 +73,7 @@ TEST_CASE(
       o.coupled = coupled;
       o.ttft_slo_s = 5;
       o.max_queued = 8;
-      strict_source source{play_sessions(talk(), {512, 1, 7, 0})};
+      strict_source source{play_sessions(short_talk(), {512, 1, 7, 0})};
       simulation s{o};
       const auto out = s.run(source);
       REQUIRE(out);
@@ -86,7 +86,7 @@ TEST_CASE(
 }
 
 TEST_CASE("so many users have at most so many requests under way, and slower machines bring less load") {
-  auto d = talk();
+  auto d = short_talk();
   d.users = 12;
   const auto rate = [&](double slower) {
     auto o = a800_cluster(2, 2);
@@ -102,7 +102,7 @@ TEST_CASE("so many users have at most so many requests under way, and slower mac
 }
 
 TEST_CASE("a trace of a description has what it says, and is described by it again") {
-  auto d = talk();
+  auto d = short_talk();
   d.requests = 6000;
   d.input_max = 1'000'000;
   const auto source = play_sessions(d, {64, 1, 3, 0.05});
@@ -143,7 +143,7 @@ TEST_CASE("a description with a mistake is refused with its line") {
 }
 
 TEST_CASE("conversations begin as the day asks, and its curve reads back") {
-  auto d = talk();
+  auto d = short_talk();
   d.requests = 50'000;
   d.turns = 1;
   d.think_s = 0;

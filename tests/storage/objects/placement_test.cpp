@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct world {
+struct placement_world {
   object_table table{object_table_options{}};
   time_point now{1h};
   std::map<std::uint32_t, std::string> host;
@@ -54,14 +54,14 @@ TEST_CASE("how close two hosts are is what their locations have in common, from 
 }
 
 TEST_CASE("replicas lie as far from each other as there is to go") {
-  world w;
+  placement_world w;
   for (const auto* where : {"row1/rack1/a", "row1/rack1/b", "row1/rack2/c", "row2/rack3/d"}) w.mount(where);
   for (int i = 0; i < 50; ++i)
     CHECK(w.put("k" + std::to_string(i), 4, "row1/rack1/a") == std::vector<std::string>{"a", "d", "c", "b"});
 }
 
 TEST_CASE("where nobody says where he stands replicas lie on other hosts, and then on other segments") {
-  world w;
+  placement_world w;
   for (const auto* where : {"a", "a", "b"}) w.mount(where);
   std::set<std::vector<std::string>> seen;
   for (int i = 0; i < 50; ++i) seen.insert(w.put("k" + std::to_string(i), 3, {}));
@@ -69,7 +69,7 @@ TEST_CASE("where nobody says where he stands replicas lie on other hosts, and th
 }
 
 TEST_CASE("an object lies on its writer's host, or else as near to it as there is room") {
-  world w;
+  placement_world w;
   const auto near = w.mount("row1/rack1/a", 1 * MiB);
   for (const auto* where : {"row1/rack1/b", "row1/rack2/c", "row2/rack3/d"}) w.mount(where, 2 * MiB);
   // It need not say where it stands: one who mounts on its host did.
@@ -91,7 +91,7 @@ TEST_CASE("an object lies on its writer's host, or else as near to it as there i
 }
 
 TEST_CASE("of two segments the one that is read and written less gets more, as long as that is so") {
-  world w;
+  placement_world w;
   const auto busy = w.mount("a", 256 * MiB);
   w.mount("b", 256 * MiB);
   const auto there = w.table.reserve(1, "read much", 1 * MiB, {}, "a", w.now);

@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "runtime/base/hash.hpp"
+#include "tests/storage/objects/secrets.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::secret;
 
 namespace {
-
-const std::string secret = "0123456789abcdef0123456789abcdef";
 
 /// A process that holds memory, and one that reaches it over TCP.
 struct two_hosts {

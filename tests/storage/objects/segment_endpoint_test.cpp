@@ -8,15 +8,15 @@
 
 #include "runtime/base/hash.hpp"
 #include "storage/objects/client/endpoint_client.hpp"
+#include "tests/storage/objects/secrets.hpp"
 #include "transport/net/socket.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::secret;
 using namespace std::chrono_literals;
 using store_wire::entry;
 
 namespace {
-
-const std::string secret = "0123456789abcdef0123456789abcdef";
 
 /// A segment that nobody mounts: what the directory would say of it the test does.
 struct served_memory {

@@ -10,7 +10,7 @@ using store_wire::entry;
 
 namespace {
 
-const time_point now{1h};
+const time_point ledger_now{1h};
 
 struct frame_of_entries {
   std::vector<std::byte> bytes{std::byte{0}};
@@ -55,7 +55,7 @@ segment_ledger ledger() {
   return l;
 }
 
-std::vector<segment_record> announced(segment_ledger& l, time_point at = now) {
+std::vector<segment_record> announced(segment_ledger& l, time_point at = ledger_now) {
   std::vector<segment_record> all;
   for (const auto& part : l.announcement(at)) {
     byte_reader in{part};
@@ -80,11 +80,11 @@ TEST_CASE(
       .reserved(3, 128, 60)
       .published(1, "a", 30s, 60s)
       .published(2, "b");
-  const auto taken = l.apply(f.bytes, now);
+  const auto taken = l.apply(f.bytes, ledger_now);
   CHECK(taken.understood);
   CHECK_FALSE(taken.acknowledge);
   CHECK(l.objects() == 2);
-  const auto all = announced(l, now + 20s);
+  const auto all = announced(l, ledger_now + 20s);
   REQUIRE(all.size() == 3);
   CHECK(all[0].key == "b");
   CHECK(all[0].checksum == 20);
@@ -103,21 +103,21 @@ TEST_CASE("what was freed is in doubt as long as it rests, or until its place is
   frame_of_entries f;
   f.reserved(1, 0, 100).published(1, "a").reserved(2, 128, 64).published(2, "b").reserved(3, 256, 64);
   f.freed(1, 10s).freed(2, 10s).freed(3, 0s);
-  REQUIRE(l.apply(f.bytes, now).understood);
+  REQUIRE(l.apply(f.bytes, ledger_now).understood);
   CHECK(l.objects() == 0);
   CHECK(announced(l).size() == 2);
   frame_of_entries again;
   again.reserved(4, 64, 128).published(4, "c");
-  REQUIRE(l.apply(again.bytes, now + 1s).understood);
+  REQUIRE(l.apply(again.bytes, ledger_now + 1s).understood);
   const auto all = announced(l);
   REQUIRE(all.size() == 1);
   CHECK(all[0].key == "c");
   frame_of_entries free;
   free.offsets = again.offsets;
   free.freed(4, 1s);
-  REQUIRE(l.apply(free.bytes, now + 2s).understood);
+  REQUIRE(l.apply(free.bytes, ledger_now + 2s).understood);
   CHECK(announced(l).size() == 1);
-  REQUIRE(l.apply(frame_of_entries{}.bytes, now + 3s).understood);
+  REQUIRE(l.apply(frame_of_entries{}.bytes, ledger_now + 3s).understood);
   CHECK(announced(l).empty());
 }
 
@@ -128,7 +128,7 @@ TEST_CASE(
   f.bytes = {std::byte{1}};
   f.out.put_text(std::string(3000, '\0'));
   f.reserved(1, 0, 100).published(1, "a");
-  const auto taken = l.apply(f.bytes, now);
+  const auto taken = l.apply(f.bytes, ledger_now);
   CHECK(taken.understood);
   CHECK(taken.acknowledge);
   CHECK(l.objects() == 1);
@@ -137,18 +137,18 @@ TEST_CASE(
   for_a_reader.bytes = {std::byte{2}};
   for_a_reader.out.put_text(std::string(3000, '\0'));
   for_a_reader.reserved(3, 400, 100);
-  const auto heard = l.apply(for_a_reader.bytes, now);
+  const auto heard = l.apply(for_a_reader.bytes, ledger_now);
   CHECK(heard.understood);
   CHECK_FALSE(heard.acknowledge);
   frame_of_entries unknown;
   unknown.bytes = {std::byte{3}};
-  CHECK_FALSE(l.apply(unknown.bytes, now).understood);
+  CHECK_FALSE(l.apply(unknown.bytes, ledger_now).understood);
 
   frame_of_entries cut;
   cut.bytes = {std::byte{1}};
   cut.out.put(std::uint32_t{3000});
   cut.reserved(2, 200, 100);
-  CHECK_FALSE(l.apply(cut.bytes, now).understood);
+  CHECK_FALSE(l.apply(cut.bytes, ledger_now).understood);
 }
 
 TEST_CASE("the holder learns who belongs to the store, and when it does so itself no more") {
@@ -156,14 +156,14 @@ TEST_CASE("the holder learns who belongs to the store, and when it does so itsel
   frame_of_entries f;
   f.begin(entry::joined, 7).begin(entry::joined, 8).begin(entry::joined, 9).begin(entry::fenced, 8);
   f.begin(entry::serving).out.put(std::uint64_t{55});
-  const auto taken = l.apply(f.bytes, now);
+  const auto taken = l.apply(f.bytes, ledger_now);
   CHECK(taken.understood);
   CHECK_FALSE(taken.acknowledge);
   CHECK_FALSE(taken.fenced);
   CHECK(l.former().members == std::vector<std::uint32_t>{7, 9});
   CHECK(l.former().fenced == std::vector<std::uint32_t>{8});
   CHECK(l.former().served_by == 55);
-  CHECK(l.apply(frame_of_entries{}.begin(entry::fenced).bytes, now).fenced);
+  CHECK(l.apply(frame_of_entries{}.begin(entry::fenced).bytes, ledger_now).fenced);
 }
 
 TEST_CASE("an announcement of any length goes in parts that one frame can hold") {
@@ -171,9 +171,9 @@ TEST_CASE("an announcement of any length goes in parts that one frame can hold")
   for (std::uint64_t i = 0; i < 40; ++i) {
     frame_of_entries f;
     f.reserved(i + 1, i * 64, 64).published(i + 1, std::string(60'000, 'k'));
-    REQUIRE(l.apply(f.bytes, now).understood);
+    REQUIRE(l.apply(f.bytes, ledger_now).understood);
   }
-  const auto parts = l.announcement(now);
+  const auto parts = l.announcement(ledger_now);
   CHECK(parts.size() == 3);
   for (const auto& p : parts) CHECK(p.size() < 2 * MiB);
   CHECK(announced(l).size() == 40);
@@ -181,11 +181,11 @@ TEST_CASE("an announcement of any length goes in parts that one frame can hold")
 
 TEST_CASE("a frame that fits nothing is not understood") {
   auto l = ledger();
-  CHECK_FALSE(l.apply({}, now).understood);
-  CHECK_FALSE(l.apply(frame_of_entries{}.begin(static_cast<entry>(99)).bytes, now).understood);
-  CHECK_FALSE(l.apply(frame_of_entries{}.begin(entry::reserved, 8).bytes, now).understood);
+  CHECK_FALSE(l.apply({}, ledger_now).understood);
+  CHECK_FALSE(l.apply(frame_of_entries{}.begin(static_cast<entry>(99)).bytes, ledger_now).understood);
+  CHECK_FALSE(l.apply(frame_of_entries{}.begin(entry::reserved, 8).bytes, ledger_now).understood);
   auto cut = frame_of_entries{}.reserved(1, 0, 64).bytes;
   cut.pop_back();
-  CHECK_FALSE(l.apply(cut, now).understood);
+  CHECK_FALSE(l.apply(cut, ledger_now).understood);
   CHECK(announced(l).empty());
 }

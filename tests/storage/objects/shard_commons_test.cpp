@@ -299,14 +299,14 @@ struct known {
 };
 
 /// Random work of many, and a model of what must be there.
-struct world {
+struct commons_world {
   shards s;
   std::mt19937_64 random;
   std::map<std::string, known> there;  // a superset: eviction takes away, nothing adds
   std::uint64_t step_number = 0, delivered = 0, halved = 0, gone_parents = 0;
   tenant_limit limit;
 
-  world(unsigned seed, const tenant_limit& of_red)
+  commons_world(unsigned seed, const tenant_limit& of_red)
       : s(2 + seed % 3, 8 * MiB, {{"red", of_red}}), random(seed), limit(of_red) {}
 
   std::uint64_t below(std::uint64_t n) { return random() % n; }
@@ -408,7 +408,7 @@ TEST_CASE(
   std::uint64_t delivered = 0, evicted = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
-    world w{seed, {3 * MiB, 60}};
+    commons_world w{seed, {3 * MiB, 60}};
     for (int i = 0; i < 2000; ++i) {
       CAPTURE(i);
       w.step();

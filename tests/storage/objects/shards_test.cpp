@@ -11,13 +11,13 @@
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
+#include "tests/storage/objects/secrets.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::secret;
 using namespace std::chrono_literals;
 
 namespace {
-
-const std::string secret = "0123456789abcdef0123456789abcdef";
 
 struct sharded_cluster {
   std::unique_ptr<directory_shards> directory;

@@ -13,12 +13,11 @@
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_server.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
+#include "tests/storage/objects/secrets.hpp"
 
 namespace mooncaf::test {
 
 using namespace std::chrono_literals;
-
-inline const std::string secret = "0123456789abcdef0123456789abcdef";
 
 struct cluster {
   std::unique_ptr<directory_server> directory;
@@ -58,13 +57,6 @@ struct cluster {
     return std::move(*c);
   }
 };
-
-inline std::vector<std::byte> noise(std::size_t n, unsigned seed) {
-  std::mt19937_64 random{seed};
-  std::vector<std::byte> bytes(n);
-  for (auto& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
 
 inline store_code put(store_client& c, std::string_view key, std::span<const std::byte> bytes,
                       const put_policy& policy = {}) {

@@ -14,17 +14,20 @@
 #include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/wire/directory_link.hpp"
 #include "storage/objects/wire/patient_socket.hpp"
+#include "tests/storage/objects/secrets.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 #include "transport/net/tls_stream.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::key_a;
+using mooncaf::test::key_b;
+using mooncaf::test::noise;
+using mooncaf::test::secret;
 using namespace std::chrono_literals;
 
 namespace {
 
-const std::string secret = "0123456789abcdef0123456789abcdef";
-const std::string key_a = "key of the tenant a, 32 bytes...", key_b = "key of the tenant b, 32 bytes...";
 /// Of this host, and not where its processes meet at a Unix socket.
 const std::string far = "127.0.0.2";
 
@@ -72,13 +75,6 @@ struct far_store {
   }
 };
 
-std::vector<std::byte> noise(std::size_t n, unsigned seed) {
-  std::mt19937_64 random{seed};
-  std::vector<std::byte> bytes(n);
-  for (auto& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
-
 bool holds(store_client& c, const std::string& key, const std::vector<std::byte>& bytes) {
   const std::string_view name = key;
   std::vector<std::byte> got;
@@ -89,7 +85,7 @@ bool holds(store_client& c, const std::string& key, const std::vector<std::byte>
   return codes.front() == store_code::ok && got == bytes;
 }
 
-bool put(store_client& c, const std::string& key, const std::vector<std::byte>& bytes) {
+bool keep_object(store_client& c, const std::string& key, const std::vector<std::byte>& bytes) {
   const outgoing_object item{key, {bytes}};
   return c.put({&item, 1}, {}).front() == store_code::ok;
 }
@@ -147,8 +143,8 @@ TEST_CASE("over TCP a store answers as on one host, tenants and shards included"
     const auto ours = world.client(), a = world.client(key_a), b = world.client(key_b);
     for (unsigned i = 0; i < 40; ++i) {
       const auto key = "key-" + std::to_string(i);
-      CHECK(put(*ours, key, noise(1000 + i, i)));
-      CHECK(put(*a, key, noise(2000 + i, i)));
+      CHECK(keep_object(*ours, key, noise(1000 + i, i)));
+      CHECK(keep_object(*a, key, noise(2000 + i, i)));
       CHECK(holds(*ours, key, noise(1000 + i, i)));
       CHECK(holds(*a, key, noise(2000 + i, i)));
       CHECK_FALSE(holds(*b, key, noise(2000 + i, i)));
@@ -165,7 +161,8 @@ TEST_CASE("over TCP a store answers as on one host, tenants and shards included"
 TEST_CASE("many threads ask over one encrypted link, and each gets its own answer") {
   const far_store world;
   const auto client = world.client();
-  for (unsigned i = 0; i < 8; i += 2) REQUIRE(put(*client, "key-" + std::to_string(i), noise(100, i)));
+  for (unsigned i = 0; i < 8; i += 2)
+    REQUIRE(keep_object(*client, "key-" + std::to_string(i), noise(100, i)));
   std::vector<std::thread> threads;
   std::array<int, 8> wrong{};
   for (unsigned i = 0; i < 8; ++i)
@@ -181,7 +178,7 @@ TEST_CASE("many threads ask over one encrypted link, and each gets its own answe
 TEST_CASE("strangers hold up nobody, whatever they say or keep to themselves, and are shown out") {
   const far_store world{1, 1s};
   const auto client = world.client();
-  REQUIRE(put(*client, "key", noise(100, 1)));
+  REQUIRE(keep_object(*client, "key", noise(100, 1)));
   {
     std::unique_ptr<link_stream> below = std::make_unique<socket_stream>(world.socket());
     const auto tls = *tls_stream::client(below, tls_key{"a secret that nobody here knows."});

@@ -14,14 +14,17 @@
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_server.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
+#include "tests/storage/objects/store_cluster.hpp"
 
 using namespace mooncaf;
+using mooncaf::test::key_a;
+using mooncaf::test::key_b;
+using mooncaf::test::noise;
+using mooncaf::test::put;
+using mooncaf::test::secret;
 using namespace std::chrono_literals;
 
 namespace {
-
-const std::string secret = "0123456789abcdef0123456789abcdef";
-const std::string key_a = "key of the tenant a, 32 bytes...", key_b = "key of the tenant b, 32 bytes...";
 
 directory_address address(std::uint16_t port, const std::string& key) {
   directory_address a;
@@ -66,19 +69,6 @@ struct store_of_two {
   std::unique_ptr<directory_server> directory;
   std::vector<std::unique_ptr<segment_mount>> holders;
 };
-
-std::vector<std::byte> noise(std::size_t n, unsigned seed) {
-  std::mt19937_64 random{seed};
-  std::vector<std::byte> bytes(n);
-  for (auto& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
-
-store_code put(store_client& c, std::string_view key, std::span<const std::byte> bytes,
-               const put_policy& policy = {}) {
-  const outgoing_object item{key, {bytes}};
-  return c.put({&item, 1}, policy).at(0);
-}
 
 std::vector<std::byte> get(store_client& c, std::string_view key) {
   const auto found = c.find({&key, 1}).at(0);
