@@ -444,6 +444,7 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
   const auto made = std::make_shared<answer>(std::move(setup));
   auto client = std::make_shared<client_request>();
   client->trace_id = c.headers.front().second;
+  client->traceparent = c.request.header("traceparent");
   client->arrived = clock_type::now();
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     for (std::uint32_t i = 0; i < api.n; ++i) {

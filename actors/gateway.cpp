@@ -18,7 +18,7 @@ gateway_limits limits_of(const options& o) {
 }  // namespace
 
 gateway::gateway(caf::actor_config& config, const context_ptr& context)
-    : gateway(config, context, std::make_unique<gateway_meter>(context->meters)) {}
+    : gateway(config, context, std::make_unique<gateway_meter>(context->meters, context->traces)) {}
 
 gateway::gateway(caf::actor_config& config, const context_ptr& context, std::unique_ptr<gateway_meter> meter)
     : core_actor(config, context->id, context->root, context->layout, limits_of(context->opts), *meter),

@@ -8,16 +8,18 @@
 #include <utility>
 
 #include "actors/metrics/metrics.hpp"
+#include "actors/metrics/trace_exporter.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/request/gateway_core.hpp"
 
 namespace mooncaf {
 
-/// Goes to the log, and to the metrics where there are any.
+/// Goes to the log, and to the metrics and a collector of traces where there are any.
 class gateway_meter final : public gateway_observer {
  public:
-  /// @param meters  null: there are none.
-  explicit gateway_meter(std::shared_ptr<metrics> meters) : meters_(std::move(meters)) {}
+  /// @param meters  null: there are none. @param traces  likewise.
+  gateway_meter(std::shared_ptr<metrics> meters, std::shared_ptr<trace_exporter> traces)
+      : meters_(std::move(meters)), traces_(std::move(traces)) {}
 
   /// The conductor has found a place, after so long.
   void placed(duration took) {
@@ -40,12 +42,20 @@ class gateway_meter final : public gateway_observer {
   void over(std::string_view outcome, duration elapsed) override {
     if (meters_) meters_->request_over(std::string{outcome}, elapsed);
   }
+  void traced(const request_trace& trace) override {
+    if (traces_) traces_->add(trace);
+  }
   void waiting(std::size_t requests) override {
-    if (meters_) meters_->set(series::queued, static_cast<double>(requests));
+    if (!meters_) return;
+    meters_->set(series::queued, static_cast<double>(requests));
+    if (!traces_) return;
+    meters_->set(series::traces, static_cast<double>(traces_->sent()), {"sent"});
+    meters_->set(series::traces, static_cast<double>(traces_->dropped()), {"dropped"});
   }
 
  private:
   std::shared_ptr<metrics> meters_;
+  std::shared_ptr<trace_exporter> traces_;
 };
 
 }  // namespace mooncaf

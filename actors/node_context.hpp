@@ -20,6 +20,7 @@ struct device_reach;
 class link_book;
 class metrics;
 class shared_exchange;
+class trace_exporter;
 
 /// A device and its layers of the model.
 struct compute_stage {
@@ -54,6 +55,7 @@ struct node_context : front_context {
   std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids;  ///< next id of a transfer of this node
   std::shared_ptr<link_book> links;  ///< learned costs of transfers with peers; null without a data plane
   std::shared_ptr<metrics> meters;   ///< null where nothing is measured
+  std::shared_ptr<trace_exporter> traces;  ///< null where nobody collects them
 
   std::byte* slot(std::uint32_t index) const noexcept { return memory->base() + slot_offset(index); }
   std::uint64_t slot_offset(std::uint32_t index) const noexcept { return layout.pieces().offset(index); }

@@ -571,6 +571,17 @@ void add_metrics(table& t) {
       {"log-format", "log_format", "text for people, json for collectors"}, s,
       at(c, &metrics_options::log_format),
       {{"text", log_format_choice::text}, {"json", log_format_choice::json}}));
+  t.push_back(
+      optional_endpoint({"otlp", "otlp",
+                         "OpenTelemetry collector (OTLP over HTTP) that gets a trace of each request; "
+                         "empty: none",
+                         "gateway"},
+                        s, at(c, &metrics_options::otlp), 1));
+  t.push_back(
+      real({"otlp-share", "otlp_share",
+            "Share of requests that are traced; of those with a traceparent their client's word counts",
+            "gateway"},
+           s, at(c, &metrics_options::otlp_share), 0.0, 1.0, false));
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ options default_options() {
   o.metrics.listen = *config::parse_endpoint(defaults::metrics::listen);
   o.metrics.log_level = defaults::metrics::log_level;
   o.metrics.log_format = defaults::metrics::log_format;
+  o.metrics.otlp_share = defaults::metrics::otlp_share;
   return o;
 }
 

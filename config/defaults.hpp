@@ -139,6 +139,7 @@ namespace metrics {
 inline constexpr bool enabled = true;
 inline constexpr auto log_level = mooncaf::log_level::info;
 inline constexpr auto log_format = log_format_choice::text;
+inline constexpr double otlp_share = 1;  // whoever names a collector wants to see traces
 inline constexpr const char* listen = "127.0.0.1:9400";
 }  // namespace metrics
 

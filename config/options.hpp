@@ -222,6 +222,8 @@ struct metrics_options {
   host_port listen;
   mooncaf::log_level log_level = mooncaf::log_level::info;
   log_format_choice log_format = log_format_choice::text;
+  std::optional<host_port> otlp;  ///< OpenTelemetry collector that gets a trace of requests
+  double otlp_share = 0;          ///< of the requests that bring no trace of their client's
 };
 
 /// Everything. A default-constructed one is not the defaults: `default_options()` is.

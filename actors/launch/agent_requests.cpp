@@ -101,13 +101,6 @@ json nodes_now(const run_folder& folder, std::int64_t wish = 0) {
                                                             : json::object();
 }
 
-std::string last_line(const std::string& text) {
-  const auto end = text.find_last_not_of('\n');
-  if (end == std::string::npos) return "";
-  const auto begin = text.rfind('\n', end);
-  return text.substr(begin + 1, end - begin);
-}
-
 /// What a request wants of a host, and what ran before it.
 struct host_wish {
   std::int64_t id = 0;

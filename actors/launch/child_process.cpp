@@ -107,6 +107,11 @@ std::string shell_quoted(const std::string& word) {
   return out + "'";
 }
 
+std::string last_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
 std::string own_program() {
   std::error_code failed;
   auto path = std::filesystem::read_symlink("/proc/self/exe", failed).string();

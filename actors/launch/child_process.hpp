@@ -22,6 +22,9 @@ result<command_outcome> run_command(const std::vector<std::string>& command, con
 /// `word` as a POSIX shell reads it back: ssh hands the remote command to one.
 std::string shell_quoted(const std::string& word);
 
+/// The last line with something in it of what a command said, or a log.
+std::string last_line(std::string text);
+
 /// The program that runs here.
 std::string own_program();
 

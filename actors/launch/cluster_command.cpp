@@ -37,11 +37,6 @@ std::string name_of(const fs::path& file) {
   return name;
 }
 
-std::string last_line(std::string text) {
-  while (text.ends_with('\n')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
 }  // namespace
 
 int complain(const sim::console& io, const error& why, int status) {

@@ -340,6 +340,9 @@ result<void> process::build() {
   if (auto done = step(exit_code::files, open_secret()); !done) return done;
   context_->transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
   context_->meters = std::make_shared<metrics>(opts().model.served_model_name);
+  if (const auto& m = opts().metrics; c.gateway && m.otlp)
+    context_->traces = std::make_shared<trace_exporter>(
+        *m.otlp, trace_source{context_->name, opts().model.served_model_name}, m.otlp_share);
   if (auto done = step(exit_code::address, open_directory()); !done) return done;
   if (auto done = step(exit_code::address, open_metrics()); !done) return done;
   if (serves_model(opts())) {

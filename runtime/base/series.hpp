@@ -40,6 +40,7 @@ enum class series : std::uint8_t {
   leader_term,
   leads,
   wanted_nodes,
+  traces,
 };
 
 enum class series_kind : std::uint8_t { counter, gauge, histogram };
@@ -115,6 +116,8 @@ inline constexpr std::array series_table{
                 "1: this process's conductor places requests; 0: it stands by, or there is none here."},
     series_info{series::wanted_nodes, series_kind::gauge, "mooncaf_wanted_nodes",
                 "Nodes that the load asks for, as this process last told its scale-command.", {"part"}},
+    series_info{series::traces, series_kind::counter, "mooncaf_traces_total",
+                "Traces of requests that a collector took (sent), or did not in time (dropped).", {"outcome"}},
 };
 // clang-format on
 

@@ -54,7 +54,8 @@ struct generation {
 
 /// The generations of one HTTP request. Made on an I/O thread, then owned by the gateway.
 struct client_request {
-  std::string trace_id;  ///< the client's x-request-id, or ours
+  std::string trace_id;     ///< the client's x-request-id, or ours
+  std::string traceparent;  ///< the client's, of W3C Trace Context; empty: none
   time_point arrived;
   /// Generations with the same prompt run one after the other until the first has its first token, so that
   /// the others find the prompt in the cache.

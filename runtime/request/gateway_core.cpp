@@ -95,7 +95,7 @@ void gateway_core::client_gone(const client_request_ptr& client, time_point now)
   }
   for (const auto& request : mine) {
     stop_workers(request);
-    measure_end(request, "cancelled", now);
+    measure_end(request, "cancelled", finish_reason::none, nullptr, now);
     forget(request, request_stage::cancelled, now);
   }
 }
@@ -134,6 +134,8 @@ void gateway_core::schedule(const live_ptr& request, time_point now) {
   job.avoid = request->avoid;
   job.gateway = self_;
   request->scheduling = true;
+  if (request->attempts.empty() || request->attempts.back().attempt != request->id.attempt)
+    request->attempts.push_back({.attempt = request->id.attempt, .asked = now});
   actions_.emplace_back(std::move(job));
 }
 
@@ -199,6 +201,8 @@ void gateway_core::dispatch(const live_ptr& request, const placement_msg& where,
                  now);
   }
   request->dispatched = true;
+  request->attempts.back().placed = now;
+  request->attempts.back().where = where;
   actions_.emplace_back(order_for(*request, now));
 }
 
@@ -254,6 +258,8 @@ void gateway_core::first(const first_token& message, time_point now) {
   const auto request = find(message.id);
   if (!request) return;
   request->prefilled = true;
+  request->attempts.back().first = now;
+  request->attempts.back().stats = message.stats;
   hear(*request, now);
   if (request->output.empty()) first_of_all(request, message, now);
   request_event event;
@@ -322,6 +328,10 @@ void gateway_core::again(const live_ptr& request, const error& cause, time_point
   if (request->id.attempt + 1 >= placing_attempt_limit)
     return fail(request, cause, std::chrono::seconds(2), now);
   observer_.attempt_failed(request->id.request, cause);
+  if (!request->attempts.empty() && request->attempts.back().attempt == request->id.attempt) {
+    request->attempts.back().over = now;
+    request->attempts.back().failure = to_string(cause);
+  }
   if (request->placed) {
     give_back(request->id, request_stage::failed);
     request->placing_since = now;
@@ -444,7 +454,8 @@ void gateway_core::finish(const live_ptr& request, finish_reason reason, time_po
   report.prefill = request->stats;
   if (request->placed) report.placement = *request->placed;
   report.ttft = request->ttft;
-  measure_end(request, "finished", now);  // first: a client that has its answer finds it counted
+  measure_end(request, "finished", reason, nullptr,
+              now);  // first: a client that has its answer finds it counted
   request->what.sink->finished(reason, report);
   forget(request, request_stage::finished, now);
 }
@@ -457,7 +468,7 @@ void gateway_core::stop_early(const live_ptr& request, time_point now) {
 void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after,
                         time_point now) {
   stop_workers(request);
-  measure_end(request, outcome_of(cause.code), now);
+  measure_end(request, outcome_of(cause.code), finish_reason::none, &cause, now);
   request->what.sink->failed(cause, retry_after);
   for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
   forget(
@@ -466,9 +477,23 @@ void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono
       now);
 }
 
-void gateway_core::measure_end(const live_ptr& request, std::string_view outcome, time_point now) {
+void gateway_core::measure_end(const live_ptr& request, std::string_view outcome, finish_reason finish,
+                               const error* failure, time_point now) {
   for (std::size_t i = 0; i <= request->followers.size(); ++i)
     observer_.over(outcome, now - request->client->arrived);
+  observer_.traced({.id = request->id.request,
+                    .traceparent = request->client->traceparent,
+                    .name = request->client->trace_id,
+                    .arrived = request->client->arrived,
+                    .ended = now,
+                    .outcome = outcome,
+                    .failure = failure == nullptr ? std::string{} : to_string(*failure),
+                    .finish = finish,
+                    .prompt_tokens = static_cast<std::uint32_t>(request->what.prompt.size()),
+                    .cached_tokens = request->stats.cached_tokens,
+                    .output_tokens = static_cast<std::uint32_t>(request->output.size()),
+                    .ttft = request->ttft,
+                    .attempts = std::move(request->attempts)});
 }
 
 void gateway_core::forget(const live_ptr& request, request_stage stage, time_point now) {

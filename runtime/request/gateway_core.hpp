@@ -29,6 +29,7 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/request_ids.hpp"
 #include "runtime/request/client_request.hpp"
+#include "runtime/request/request_trace.hpp"
 #include "runtime/sched/turnover.hpp"
 
 namespace mooncaf {
@@ -78,6 +79,8 @@ class gateway_observer {
   virtual void attempt_failed(request_id request, const error& cause) = 0;
   /// @param outcome  finished, cancelled, rejected or failed.
   virtual void over(std::string_view outcome, duration elapsed) = 0;
+  /// The same of one generation, step by step; before its sink is told.
+  virtual void traced(const request_trace& /*trace*/) {}
   /// Requests without a place.
   virtual void waiting(std::size_t requests) = 0;
 };
@@ -151,7 +154,8 @@ class gateway_core {
     time_point placing_since;  ///< when it came, or was last known to be placed or queued
     time_point last_token;
     duration ttft{};
-    std::vector<generation> followers;  ///< same prompt; start when this one has its first token
+    std::vector<generation> followers;    ///< same prompt; start when this one has its first token
+    std::vector<attempt_trace> attempts;  ///< so far, for its trace
   };
   using live_ptr = std::shared_ptr<live>;
 
@@ -187,8 +191,9 @@ class gateway_core {
   /// No more tokens are wanted, but the workers do not know yet.
   void stop_early(const live_ptr& request, time_point now);
   void fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after, time_point now);
-  /// Counts the request, and the followers that end with it.
-  void measure_end(const live_ptr& request, std::string_view outcome, time_point now);
+  /// Counts the request, and the followers that end with it. @param failure  null: it did not fail.
+  void measure_end(const live_ptr& request, std::string_view outcome, finish_reason finish,
+                   const error* failure, time_point now);
   void forget(const live_ptr& request, request_stage stage, time_point now);
   /// The conductor need not charge this attempt any more.
   void give_back(const attempt_id& id, request_stage stage);

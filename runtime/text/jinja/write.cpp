@@ -22,7 +22,7 @@ void add_hex(text& out, char32_t c, int digits) {
     out.push_back(static_cast<char32_t>(hex_digits[(c >> shift) & 15]));
 }
 
-text quoted(text_view s) {
+text quoted_text(text_view s) {
   const bool has_single = s.find(U'\'') != text_view::npos, has_double = s.find(U'"') != text_view::npos;
   const char32_t quote = has_single && !has_double ? U'"' : U'\'';
   text out(1, quote);
@@ -137,7 +137,7 @@ text repr(const value& v, int depth) {
     case kind::number:
       return from_utf8(format_double(v.number));
     case kind::string:
-      return quoted(*v.string);
+      return quoted_text(*v.string);
     case kind::list:
     case kind::tuple: {
       const bool tuple = v.is(kind::tuple);

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/wire/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/patient_socket.hpp"
 #include "transport/net/socket.hpp"
 
 namespace mooncaf {

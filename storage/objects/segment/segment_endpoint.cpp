@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/wire/patient_socket.hpp"
 #include "transport/copy/stream_copy.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/patient_socket.hpp"
 #include "transport/net/socket.hpp"
 
 namespace mooncaf {

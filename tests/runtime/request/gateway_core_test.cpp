@@ -23,7 +23,10 @@ struct quiet final : gateway_observer {
   void prefill_wasted(std::uint32_t) override {}
   void attempt_failed(request_id, const error&) override {}
   void over(std::string_view, duration) override {}
+  void traced(const request_trace& trace) override { traces.push_back(trace); }
   void waiting(std::size_t) override {}
+
+  std::vector<request_trace> traces;
 };
 
 struct sink final : token_sink {
@@ -102,6 +105,65 @@ TEST_CASE_FIXTURE(gateway_world,
     told.push_back(stop.worker);
   }
   CHECK(told == std::vector{decode, prefill});
+}
+
+TEST_CASE_FIXTURE(gateway_world, "a trace has every attempt with its times, and why the first failed") {
+  const auto begin = now;
+  auto s = std::make_shared<sink>();
+  submit({s});
+  now += 10ms;
+  const auto id = place();
+  now += 20ms;
+  core.peer_down(decode_node, now);
+  core.peer_up(decode_node, {decode}, now);
+  now += 1s;
+  core.tick(now);
+  const auto second = place();
+  CHECK(second.attempt == id.attempt + 1);
+  now += 40ms;
+  first_token message;
+  message.id = second;
+  message.stats.compute_ns = 5;
+  core.first(message, now);
+  now += 80ms;
+  token_run run{second, 1, {token_msg{}, token_msg{}}, finish_reason::length};
+  core.tokens(run, now);
+  REQUIRE(observer.traces.size() == 1);
+  const auto& trace = observer.traces[0];
+  CHECK(trace.id == id.request);
+  CHECK(trace.arrived == begin);
+  CHECK(trace.ended == now);
+  CHECK(trace.outcome == "finished");
+  CHECK(trace.finish == finish_reason::length);
+  CHECK(trace.prompt_tokens == 5);
+  CHECK(trace.output_tokens == 3);
+  CHECK(trace.ttft == 1070ms);
+  REQUIRE(trace.attempts.size() == 2);
+  const auto& lost = trace.attempts[0];
+  CHECK(lost.asked == begin);
+  CHECK(lost.placed == begin + 10ms);
+  CHECK(!lost.first);
+  CHECK(lost.over == begin + 30ms);
+  CHECK(lost.failure.find("is gone") != std::string::npos);
+  const auto& made = trace.attempts[1];
+  CHECK(made.asked == begin + 1030ms);
+  CHECK(made.placed == begin + 1030ms);
+  CHECK(made.where.decode == decode);
+  CHECK(made.first == begin + 1070ms);
+  CHECK(made.stats.compute_ns == 5);
+  CHECK(!made.over);
+}
+
+TEST_CASE_FIXTURE(gateway_world, "a request that is refused has a trace that says why") {
+  submit({std::make_shared<sink>()});
+  placement_msg where;
+  where.rejection = {ec::overloaded, "the queue is full"};
+  core.answered(take<schedule_job>().at(0).id, where, now);
+  REQUIRE(observer.traces.size() == 1);
+  CHECK(observer.traces[0].outcome == "rejected");
+  CHECK(observer.traces[0].failure.find("the queue is full") != std::string::npos);
+  REQUIRE(observer.traces[0].attempts.size() == 1);
+  CHECK(!observer.traces[0].attempts[0].placed);
 }
 
 TEST_CASE_FIXTURE(gateway_world, "the conductor is told whose a request is") {

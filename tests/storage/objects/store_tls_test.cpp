@@ -13,9 +13,9 @@
 #include "storage/objects/directory/directory_shards.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/wire/directory_link.hpp"
-#include "storage/objects/wire/patient_socket.hpp"
 #include "tests/storage/objects/secrets.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/patient_socket.hpp"
 #include "transport/net/socket.hpp"
 #include "transport/net/tls_stream.hpp"
 

@@ -1,4 +1,4 @@
-#include "storage/objects/wire/patient_socket.hpp"
+#include "transport/net/patient_socket.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>

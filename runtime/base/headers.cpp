@@ -1,0 +1,1 @@
+// Nothing but the headers of the standard library that most sources include: read once for all (CMakeLists.txt).
