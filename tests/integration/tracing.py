@@ -147,6 +147,9 @@ def a_request_is_one_trace_below_its_clients():
         assert cached > 0 and known[0].trace_id.hex() != TRACE
         with collector.lock:
             assert TRACE[::-1] not in collector.traces
+        cluster.answer(5, **{"x-request-id": "last"})
+        cluster.processes["front"].stop()
+        collector.trace({"mooncaf.x_request_id": "last"})
 
 
 def a_worker_that_dies_is_a_second_attempt_of_the_same_trace():
