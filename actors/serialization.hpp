@@ -68,32 +68,63 @@ auto inspect(Inspector& f, roster_msg& x) {
 }  // namespace mooncaf
 
 /// Every type that travels in a message, once.
-#define MOONCAF_MESSAGES(each)                                                                               \
-  each(mooncaf::node_id) each(mooncaf::error) each(mooncaf::sampling_params) each(mooncaf::attempt_id)       \
-      each(mooncaf::token_msg) each(mooncaf::schedule_job) each(mooncaf::placement_msg) each(                \
-          mooncaf::request_event) each(mooncaf::block_event) each(mooncaf::block_event_batch)                \
-          each(mooncaf::worker_load) each(mooncaf::shard_status) each(mooncaf::device_kv_stats) each(        \
-              mooncaf::path_status) each(mooncaf::rail_status) each(mooncaf::rank_status)                    \
-              each(mooncaf::transfer_report) each(mooncaf::boundary_state) each(mooncaf::node_report) each(  \
-                  mooncaf::generate_job) each(mooncaf::kv_target) each(mooncaf::prefill_done)                \
-                  each(mooncaf::prefill_stats) each(mooncaf::first_token) each(mooncaf::token_run) each(     \
-                      mooncaf::token_batch) each(mooncaf::attempt_failed) each(mooncaf::roll_call)           \
-                      each(mooncaf::roll_answer) each(mooncaf::commit_item) each(mooncaf::prefix_view) each( \
-                          mooncaf::pinned_slots) each(mooncaf::remote_block) each(mooncaf::fetch_plan)       \
-                          each(mooncaf::remote_blocks) each(mooncaf::keep_order) each(mooncaf::lead_claim)   \
-                              each(mooncaf::lead_vote) each(mooncaf::worker_info) each(mooncaf::node_info)   \
-                                  each(mooncaf::roster_msg) each(mooncaf::rank_greeting)                     \
-                                      each(mooncaf::rank_welcome) each(mooncaf::rank_group)                  \
-                                          each(mooncaf::rank_group::member)                                  \
-                                              each(std::vector<mooncaf::rank_group::member>)                 \
-                                                  each(std::vector<mooncaf::attempt_id>)                     \
-                                                      each(std::vector<mooncaf::hash128>)                    \
-                                                          each(std::vector<mooncaf::commit_item>) each(      \
-                                                              std::vector<mooncaf::node_info>)               \
-                                                              each(std::vector<mooncaf::path_status>) each(  \
-                                                                  std::vector<mooncaf::rail_status>)         \
-                                                                  each(std::vector<mooncaf::rank_status>)    \
-                                                                      each(mooncaf::cluster_status)
+// clang-format off
+#define MOONCAF_MESSAGES(each) \
+  each(mooncaf::node_id) \
+  each(mooncaf::error) \
+  each(mooncaf::sampling_params) \
+  each(mooncaf::attempt_id) \
+  each(mooncaf::token_msg) \
+  each(mooncaf::schedule_job) \
+  each(mooncaf::placement_msg) \
+  each(mooncaf::request_event) \
+  each(mooncaf::block_event) \
+  each(mooncaf::block_event_batch) \
+  each(mooncaf::worker_load) \
+  each(mooncaf::shard_status) \
+  each(mooncaf::device_kv_stats) \
+  each(mooncaf::path_status) \
+  each(mooncaf::rail_status) \
+  each(mooncaf::rank_status) \
+  each(mooncaf::transfer_report) \
+  each(mooncaf::boundary_state) \
+  each(mooncaf::node_report) \
+  each(mooncaf::generate_job) \
+  each(mooncaf::kv_target) \
+  each(mooncaf::prefill_done) \
+  each(mooncaf::prefill_stats) \
+  each(mooncaf::first_token) \
+  each(mooncaf::token_run) \
+  each(mooncaf::token_batch) \
+  each(mooncaf::attempt_failed) \
+  each(mooncaf::roll_call) \
+  each(mooncaf::roll_answer) \
+  each(mooncaf::commit_item) \
+  each(mooncaf::prefix_view) \
+  each(mooncaf::pinned_slots) \
+  each(mooncaf::remote_block) \
+  each(mooncaf::fetch_plan) \
+  each(mooncaf::remote_blocks) \
+  each(mooncaf::keep_order) \
+  each(mooncaf::lead_claim) \
+  each(mooncaf::lead_vote) \
+  each(mooncaf::worker_info) \
+  each(mooncaf::node_info) \
+  each(mooncaf::roster_msg) \
+  each(mooncaf::rank_greeting) \
+  each(mooncaf::rank_welcome) \
+  each(mooncaf::rank_group) \
+  each(mooncaf::rank_group::member) \
+  each(std::vector<mooncaf::rank_group::member>) \
+  each(std::vector<mooncaf::attempt_id>) \
+  each(std::vector<mooncaf::hash128>) \
+  each(std::vector<mooncaf::commit_item>) \
+  each(std::vector<mooncaf::node_info>) \
+  each(std::vector<mooncaf::path_status>) \
+  each(std::vector<mooncaf::rail_status>) \
+  each(std::vector<mooncaf::rank_status>) \
+  each(mooncaf::cluster_status)
+// clang-format on
 
 CAF_BEGIN_TYPE_ID_BLOCK(mooncaf, first_custom_type_id)
 #define MOONCAF_NAMED(type) CAF_ADD_TYPE_ID(mooncaf, (type))
@@ -148,7 +179,7 @@ CAF_ADD_ATOM(mooncaf, mooncaf, tick_atom, "tick")
 CAF_ADD_ATOM(mooncaf, mooncaf, tokens_atom, "tokens")
 CAF_END_TYPE_ID_BLOCK(mooncaf)
 
-// How CAF keeps such a value is compiled in serialization.cpp alone: it was a seventh of the time that a source of
+// CAF's holder of such a value is compiled in serialization.cpp alone: it was a seventh of the time that a source of
 // actors takes.
 #define MOONCAF_ELSEWHERE(type) extern template class caf::detail::type_erased_value_impl<type>;
 MOONCAF_MESSAGES(MOONCAF_ELSEWHERE)

@@ -134,7 +134,7 @@ void gateway_core::schedule(const live_ptr& request, time_point now) {
   job.avoid = request->avoid;
   job.gateway = self_;
   request->scheduling = true;
-  if (request->attempts.empty() || request->attempts.back().attempt != request->id.attempt)
+  if (traced_attempt(*request) == nullptr)
     request->attempts.push_back({.attempt = request->id.attempt, .asked = now});
   actions_.emplace_back(std::move(job));
 }
@@ -201,8 +201,10 @@ void gateway_core::dispatch(const live_ptr& request, const placement_msg& where,
                  now);
   }
   request->dispatched = true;
-  request->attempts.back().placed = now;
-  request->attempts.back().where = where;
+  if (auto* attempt = traced_attempt(*request)) {
+    attempt->placed = now;
+    attempt->where = where;
+  }
   actions_.emplace_back(order_for(*request, now));
 }
 
@@ -258,8 +260,10 @@ void gateway_core::first(const first_token& message, time_point now) {
   const auto request = find(message.id);
   if (!request) return;
   request->prefilled = true;
-  request->attempts.back().first = now;
-  request->attempts.back().stats = message.stats;
+  if (auto* attempt = traced_attempt(*request)) {
+    attempt->first = now;
+    attempt->stats = message.stats;
+  }
   hear(*request, now);
   if (request->output.empty()) first_of_all(request, message, now);
   request_event event;
@@ -328,9 +332,9 @@ void gateway_core::again(const live_ptr& request, const error& cause, time_point
   if (request->id.attempt + 1 >= placing_attempt_limit)
     return fail(request, cause, std::chrono::seconds(2), now);
   observer_.attempt_failed(request->id.request, cause);
-  if (!request->attempts.empty() && request->attempts.back().attempt == request->id.attempt) {
-    request->attempts.back().over = now;
-    request->attempts.back().failure = to_string(cause);
+  if (auto* attempt = traced_attempt(*request)) {
+    attempt->over = now;
+    attempt->failure = to_string(cause);
   }
   if (request->placed) {
     give_back(request->id, request_stage::failed);
@@ -454,8 +458,8 @@ void gateway_core::finish(const live_ptr& request, finish_reason reason, time_po
   report.prefill = request->stats;
   if (request->placed) report.placement = *request->placed;
   report.ttft = request->ttft;
-  measure_end(request, "finished", reason, nullptr,
-              now);  // first: a client that has its answer finds it counted
+  // First: a client that has its answer finds it counted.
+  measure_end(request, "finished", reason, nullptr, now);
   request->what.sink->finished(reason, report);
   forget(request, request_stage::finished, now);
 }

@@ -159,6 +159,11 @@ class gateway_core {
   };
   using live_ptr = std::shared_ptr<live>;
 
+  /// The trace of the attempt under way; null before the conductor was asked.
+  static attempt_trace* traced_attempt(live& request) {
+    auto& all = request.attempts;
+    return !all.empty() && all.back().attempt == request.id.attempt ? &all.back() : nullptr;
+  }
   /// Whether the next attempt has to tell the log-probabilities of the prompt.
   static bool scores_prompt(const live& request) {
     return request.what.sampling.prompt_logprobs >= 0 && request.output.empty();
