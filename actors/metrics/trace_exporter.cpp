@@ -17,6 +17,11 @@ constexpr auto patience = std::chrono::seconds(5);
 constexpr auto last_words = std::chrono::seconds(2);
 constexpr auto longest_pause = std::chrono::seconds(30);
 
+/// OTLP's list of answers behind which the same traces may be sent again.
+bool passes(const std::string& status) {
+  return status == "429" || status == "502" || status == "503" || status == "504";
+}
+
 }  // namespace
 
 trace_exporter::trace_exporter(host_port collector, trace_source source, double share, duration gather)
@@ -44,6 +49,7 @@ void trace_exporter::add(const request_trace& trace) {
       return;
     }
     waiting_.push_back(trace);
+    if (waiting_.size() > 1) return;  // its thread knows
   }
   changed_.notify_all();
 }
@@ -59,9 +65,10 @@ result<void> trace_exporter::post(std::span<const request_trace> traces, time_po
   std::string said(sizeof "HTTP/1.1 200" - 1, '\0');
   if (auto done = receive_whole(fd->get(), std::as_writable_bytes(std::span{said}), until); !done)
     return done;
-  if (!said.starts_with("HTTP/1.") || said[said.size() - 3] != '2')
-    return fail(ec::unavailable, "it answers '" + said + "' to a POST to " + std::string{otlp_path});
-  return {};
+  const auto status = said.substr(said.size() - 3);
+  if (said.starts_with("HTTP/1.") && status.starts_with('2')) return {};
+  return fail(passes(status) ? ec::unavailable : ec::invalid_argument,
+              "it answers '" + said + "' to a POST to " + std::string{otlp_path});
 }
 
 std::size_t trace_exporter::send(std::span<const request_trace> traces, time_point until) {
@@ -71,6 +78,12 @@ std::size_t trace_exporter::send(std::span<const request_trace> traces, time_poi
     if (const auto done = post(some, until); !done) {
       if (pause_.count() == 0)
         log_warn("traces", {{"collector", to_string(collector_)}, {"problem", to_string(done.error())}});
+      if (done.error().code ==
+          ec::invalid_argument) {  // it would refuse them again, and those behind them would wait
+        taken += some.size();
+        dropped_ += some.size();
+        continue;
+      }
       pause_ = std::clamp<duration>(2 * pause_, std::chrono::seconds(1), longest_pause);
       return taken;
     }

@@ -27,7 +27,7 @@ class trace_exporter {
   /// @param gather  how long the first of a batch waits for others.
   trace_exporter(host_port collector, trace_source source, double share,
                  duration gather = std::chrono::seconds(1));
-  /// Sends what waits, for two seconds at most.
+  /// Sends what waits, for two seconds at most behind a batch that is under way.
   ~trace_exporter();
   trace_exporter(const trace_exporter&) = delete;
   trace_exporter& operator=(const trace_exporter&) = delete;
@@ -40,7 +40,7 @@ class trace_exporter {
 
  private:
   void keep();
-  /// Sends traces from the front on. @returns how many were taken.
+  /// Sends traces from the front on. @returns how many were taken, or refused for good.
   std::size_t send(std::span<const request_trace> traces, time_point until);
   /// @error  what the collector said, or why it could not be asked.
   result<void> post(std::span<const request_trace> traces, time_point until) const;

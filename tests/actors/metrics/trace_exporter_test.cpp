@@ -64,6 +64,18 @@ TEST_CASE("a collector gets what was added, and what it refused once more") {
   CHECK(exporter.dropped() == 0);
 }
 
+TEST_CASE("traces that a collector refuses for good do not keep others from it") {
+  collector there;
+  trace_exporter exporter{there.at, {"node", "model"}, 1, 1ms};
+  exporter.add(named("the refused"));
+  CHECK(there.take("400 Bad Request").find("the refused") != std::string::npos);
+  exporter.add(named("the next"));
+  const auto next = there.take("200 OK");
+  CHECK(next.find("the next") != std::string::npos);
+  CHECK(next.find("the refused") == std::string::npos);
+  CHECK(exporter.dropped() == 1);
+}
+
 TEST_CASE("what waits when the program ends is sent") {
   collector there;
   auto exporter = std::make_unique<trace_exporter>(there.at, trace_source{"node", "model"}, 1.0, 1h);
