@@ -81,8 +81,9 @@ class agent {
  private:
   struct log_place {
     std::string node;
-    std::streamoff read = 0;  ///< up to here
-    std::string rest;         ///< of a line that is not whole
+    std::streamoff begin = 0;     ///< its size when the process was started
+    std::streamoff read = begin;  ///< up to here
+    std::string rest;             ///< of a line that is not whole
     bool built = false, ready = false;
     bool member = true;     ///< of the cluster, as all are but ranks
     std::string conductor;  ///< the one that it obeys; empty: none yet
@@ -157,12 +158,24 @@ class agent {
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
       for (auto it = pids_.begin(); it != pids_.end(); ++it) {
         if (it->second != pid) continue;
+        if (const auto log = logs_.extract(it->first))
+          last_words_[log.mapped().node] = last_words(log.mapped());
         core_.ended(it->first, words_of(status), clock_type::now());
-        logs_.erase(it->first);
         pids_.erase(it);
         break;
       }
     }
+  }
+
+  /// Why a process ended, as it said itself: a successor and the process before it write into one log, so the last
+  /// line there may be the other's.
+  std::string last_words(const log_place& place) const {
+    std::ifstream in(folder_.log(place.node), std::ios::binary);
+    in.seekg(place.begin);
+    std::string last, reason;
+    for (std::string line; std::getline(in, line); last = std::move(line))
+      if (line.starts_with("mooncaf: ")) reason = line;
+    return reason.empty() ? last : reason;
   }
 
   /// Reads on in the logs: a process says that it is built, and which conductor it is a member of. Only then may the
@@ -201,6 +214,7 @@ class agent {
           {"phase", k.phase},
           {"text", k.text},
           {"last_end", k.last_end},
+          {"last_words", last_words_.contains(name) ? last_words_.at(name) : ""},
           {"starts", k.starts},
           {"generation", k.generation},
           {"loops", k.loops},
@@ -210,7 +224,8 @@ class agent {
           {"conductor", log == logs_.end() ? "" : log->second.conductor},
           {"since", std::chrono::duration_cast<std::chrono::seconds>(since.time_since_epoch()).count()}};
     }
-    auto text = json{{"nodes", nodes}, {"wish", wish_}}.dump();
+    const json all{{"nodes", nodes}, {"wish", wish_}};
+    auto text = all.dump(-1, ' ', false, json::error_handler_t::replace);  // a log may hold any bytes
     if (text == published_) return;
     if (folder_.write("state.json", text)) published_ = std::move(text);
   }
@@ -218,9 +233,10 @@ class agent {
   const run_folder& folder_;
   keeper_core core_{60s};
   std::string binary_, published_;
-  std::int64_t wish_ = 0;                    ///< the one that is carried out
-  std::map<std::uint32_t, pid_t> pids_;      ///< by the core's number of the run
-  std::map<std::uint32_t, log_place> logs_;  ///< of processes that run
+  std::int64_t wish_ = 0;                          ///< the one that is carried out
+  std::map<std::uint32_t, pid_t> pids_;            ///< by the core's number of the run
+  std::map<std::uint32_t, log_place> logs_;        ///< of processes that run
+  std::map<std::string, std::string> last_words_;  ///< of the process that ended last, by node
   bool stopping_ = false;
 };
 

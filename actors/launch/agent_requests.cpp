@@ -114,7 +114,7 @@ struct host_wish {
 /// What one node still needs, in words; empty: nothing.
 /// @error `ec::unavailable`: it ended in place of becoming ready. One that ran before gets the time to come back.
 result<std::string> lacks(const host_wish& wish, const std::string& name, const std::string& text,
-                          const json& node, const run_folder& folder) {
+                          const json& node) {
   const bool again = wish.restart.contains(name);
   const bool same = wish.before.contains(name) && wish.before[name].value("text", "") == text && !again;
   const bool mine =
@@ -123,8 +123,7 @@ result<std::string> lacks(const host_wish& wish, const std::string& name, const 
   const bool refused = again && node.value("refused", false);
   if ((phase == "waiting" && !same) || refused)
     return fail(ec::unavailable, name + (refused ? "'s successor ended with " : " ended with ") +
-                                     node.value("last_end", "") + ": " +
-                                     last_line(folder.read(name + ".log")) +
+                                     node.value("last_end", "") + ": " + node.value("last_words", "") +
                                      (refused ? "; the process that ran goes on" : ""));
   if (phase != "ready") return name;
   return node.value("leaving", false) ? name + " (its predecessor ends)" : std::string{};
@@ -139,7 +138,7 @@ result<void> await_wish(const run_folder& folder, const host_wish& wish) {
     std::string open;
     const auto add = [&](const std::string& what) { open += (open.empty() ? "" : ", ") + what; };
     for (const auto& [name, text] : wish.nodes) {
-      const auto what = lacks(wish, name, text, now.value(name, json::object()), folder);
+      const auto what = lacks(wish, name, text, now.value(name, json::object()));
       if (!what) return fail(what.error());
       if (!what->empty()) add(*what);
     }

@@ -147,6 +147,24 @@ def serves_and_brings_back_what_dies():
         assert cluster.left_over() == []
 
 
+@contextlib.contextmanager
+def talking(log):
+    """The process that writes this log says something all the time."""
+    over = threading.Event()
+
+    def talk():
+        with log.open("a", buffering=1) as out:
+            while not over.wait(0.001):
+                out.write("2026-01-01T00:00:00.000 I front-gateway peer up\n")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as voice:
+        voice.submit(talk)
+        try:
+            yield
+        finally:
+            over.set()
+
+
 def while_asked(cluster, work):
     """Two users ask for the same while `work` is done. @returns what they were answered, and what failed."""
     over, answers, lost = threading.Event(), [], []
@@ -277,7 +295,9 @@ def a_successor_that_cannot_start_leaves_the_gateway():
         right = cluster.file.read_text()
         cluster.file.write_text(right.replace("gateway = 1", "gateway = 1\nmax_requests = 1\napi_keys_file = \"keys\""))
         (cluster.home / "keys").write_text("not a list of keys\n")
-        done = cluster.run("restart", "--rolling")
+        [log] = cluster.home.rglob("front-gateway.log")
+        with talking(log):
+            done = cluster.run("restart", "--rolling")
         assert done.returncode == 1, done
         assert re.search(r"front-gateway's successor ended with exit status \d+: .*keys.*; the process that ran goes on", done.stderr), done.stderr
         assert cluster.pids()["front-gateway"] == before["front-gateway"]
