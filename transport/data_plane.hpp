@@ -21,6 +21,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 #include "transport/fault_injector.hpp"
+#include "transport/net/secret_file.hpp"
 #include "transport/peer_address.hpp"
 #include "transport/rdma/rdma_options.hpp"
 #include "transport/region.hpp"
@@ -32,8 +33,8 @@ namespace mooncaf {
 struct local_region;
 
 struct data_plane_options {
-  node_id node;                ///< required, not zero
-  std::string cluster_secret;  ///< required, not empty; peers prove that they know it, it never travels
+  node_id node;             ///< required, not zero
+  key_ring cluster_secret;  ///< required, not empty; peers prove that they know it, it never travels
 
   bool tcp = true;
   std::string listen_host = "127.0.0.1";  ///< numeric address

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::uint32_t magic = 0x4E41434D;  // "MCAN"
 constexpr std::uint32_t version = 2;
-constexpr std::uint8_t rails_max = 64;
 constexpr std::size_t region_bytes_min =
     41;  // a region without keys; bounds the memory that a length field may make us reserve
 

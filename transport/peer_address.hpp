@@ -14,6 +14,9 @@
 
 namespace mooncaf {
 
+/// NIC ports of one node.
+inline constexpr std::uint8_t rails_max = 64;
+
 struct peer_address {
   node_id node;
   /// Random per start of the data plane: tells a restarted node from its former life.
@@ -27,7 +30,7 @@ struct peer_address {
   std::string unix_name;
   std::uint32_t process_id = 0;
   std::uint16_t rdma_port = 0;                ///< of control links, at `host`; 0: offers no RDMA
-  std::vector<rdma_rail_address> rdma_rails;  ///< its NIC ports, [0, 64]
+  std::vector<rdma_rail_address> rdma_rails;  ///< its NIC ports, [0, rails_max]
 
   friend bool operator==(const peer_address&, const peer_address&) = default;
 };

@@ -19,7 +19,7 @@
 
 namespace mooncaf {
 
-/// What became of those who knocked.
+/// Outcomes of connections.
 struct door_counters {
   std::uint64_t admitted = 0;  ///< proved that they know the key
   std::uint64_t refused = 0;   ///< spoke, but did not prove it

@@ -104,12 +104,12 @@ cluster_link::cluster_link(cluster_link&&) noexcept = default;
 cluster_link& cluster_link::operator=(cluster_link&&) noexcept = default;
 cluster_link::~cluster_link() = default;
 
-result<cluster_link> cluster_link::open(caf::actor_system& system, std::optional<cluster_secret> secret) {
+result<cluster_link> cluster_link::open(caf::actor_system& system, key_ring keys) {
   std::shared_ptr<link_guard> guard;
-  if (secret) {
+  if (!keys.empty()) {
     // OpenSSL writes to sockets without MSG_NOSIGNAL: a peer that hangs up must not end this process.
     std::signal(SIGPIPE, SIG_IGN);
-    auto tls = tls_context::make(secret->derive("control plane v1"));
+    auto tls = tls_context::make(std::move(keys));
     if (!tls) return fail(std::move(tls.error()));
     guard = std::make_shared<link_guard>(std::move(*tls), door_limits{});
   }

@@ -16,11 +16,11 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
-#include "transport/net/secret.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
-/// What became of those who knocked; counters since the link was opened.
+/// Outcomes of connections, counted since the link was opened.
 struct link_counters {
   std::uint64_t admitted = 0;  ///< proved that they know the secret
   std::uint64_t refused = 0;   ///< spoke, but did not prove it
@@ -35,8 +35,8 @@ class link_state;
 /// @thread All members may be called from any thread that may block; never from a cooperative actor.
 class cluster_link {
  public:
-  /// @param secret  nothing: no proof is asked, and `publish` accepts loopback addresses only.
-  static result<cluster_link> open(caf::actor_system& system, std::optional<cluster_secret> secret);
+  /// @param keys  empty: no proof is asked, and `publish` accepts loopback addresses only.
+  static result<cluster_link> open(caf::actor_system& system, key_ring keys);
 
   cluster_link(cluster_link&&) noexcept;
   cluster_link& operator=(cluster_link&&) noexcept;

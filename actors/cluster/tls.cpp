@@ -4,32 +4,57 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include <cstring>
+#include <span>
 #include <string_view>
 
+#include "transport/net/tls_key.hpp"
 #include "transport/net/tls_psk.hpp"
 
 namespace mooncaf {
 
 namespace {
 
+/// Names the one key of a process that has one. A process that has several, as its secret is being changed, adds an
+/// offer, by which a process that knows the key finds it among its own (`tls_key`).
 constexpr std::string_view key_name = "mooncaf-cluster";
+
+std::span<const unsigned char> bytes_of(std::string_view text) {
+  return {reinterpret_cast<const unsigned char*>(text.data()), text.size()};
+}
 
 const tls_context& owner(SSL* ssl) {
   return *static_cast<const tls_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
 }
 
 int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_size, SSL_SESSION** session) {
-  *session = tls_psk_session(ssl, owner(ssl).key());
-  *id = reinterpret_cast<const unsigned char*>(key_name.data());
-  *id_size = key_name.size();
+  const auto& offer = *static_cast<const tls_offer*>(SSL_get_app_data(ssl));
+  *session = tls_psk_session(ssl, bytes_of(offer.key));
+  *id = bytes_of(offer.name).data();
+  *id_size = offer.name.size();
   return *session != nullptr ? 1 : 0;
 }
 
 int find_key(SSL* ssl, const unsigned char* id, size_t id_size, SSL_SESSION** session) {
-  const bool ours = id_size == key_name.size() && std::memcmp(id, key_name.data(), id_size) == 0;
-  *session = ours ? tls_psk_session(ssl, owner(ssl).key()) : nullptr;
+  *session = nullptr;
+  std::string_view name{reinterpret_cast<const char*>(id), id_size};
+  if (!name.starts_with(key_name)) return 1;
+  name.remove_prefix(key_name.size());
+  for (const auto& key : owner(ssl).keys().accepted()) {
+    if (!name.empty() && !tls_key{key}.made(bytes_of(name))) continue;
+    *session = tls_psk_session(ssl, bytes_of(key));
+    break;
+  }
   return 1;
+}
+
+result<std::unique_ptr<tls_offer>> make_offer(const key_ring& keys) {
+  const auto all = keys.accepted();
+  auto made = std::make_unique<tls_offer>(tls_offer{all.front(), std::string{key_name}});
+  if (all.size() == 1) return made;
+  const auto offer = tls_key{all.front()}.make_offer();
+  if (!offer) return fail(offer.error());
+  made->name.append(reinterpret_cast<const char*>(offer->data()), offer->size());
+  return made;
 }
 
 std::string pending_errors() {
@@ -88,15 +113,15 @@ tls_step tls_session::write(const void* from, std::size_t size, std::size_t& put
 
 std::size_t tls_session::pending() const { return static_cast<std::size_t>(SSL_pending(ssl_)); }
 
-tls_context::tls_context(const cluster_secret::key& key) : key_(key) {}
-
-tls_context::~tls_context() {
-  SSL_CTX_free(context_);
-  OPENSSL_cleanse(key_.data(), key_.size());
+void tls_session::offer(std::unique_ptr<tls_offer> what) {
+  offer_ = std::move(what);
+  SSL_set_app_data(ssl_, offer_.get());
 }
 
-result<std::unique_ptr<tls_context>> tls_context::make(const cluster_secret::key& key) {
-  std::unique_ptr<tls_context> made{new tls_context(key)};
+tls_context::~tls_context() { SSL_CTX_free(context_); }
+
+result<std::unique_ptr<tls_context>> tls_context::make(key_ring keys) {
+  std::unique_ptr<tls_context> made{new tls_context(std::move(keys))};
   made->context_ = make_tls_psk_context({offer_key, find_key});
   if (made->context_ == nullptr) return fail(ec::io_error, "TLS: " + pending_errors());
   SSL_CTX_set_app_data(made->context_, made.get());
@@ -108,6 +133,11 @@ result<tls_session> tls_context::start(int fd, tls_role role) const {
   auto* ssl = session.ssl();
   if (ssl == nullptr || SSL_set_fd(ssl, fd) != 1) return fail(ec::io_error, "TLS: " + pending_errors());
   set_tls_psk_role(ssl, role == tls_role::client);
+  if (role == tls_role::client) {
+    auto offer = make_offer(keys_);
+    if (!offer) return fail(offer.error());
+    session.offer(std::move(*offer));
+  }
   return session;
 }
 

@@ -10,18 +10,26 @@
 #include <utility>
 
 #include "runtime/base/result.hpp"
-#include "transport/net/secret.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
 enum class tls_role { client, server };
 enum class tls_step { done, wants_read, wants_write, closed, failed };
 
+/// The key that a client uses, and its name to the server.
+struct tls_offer {
+  std::string key, name;
+};
+
 /// One encrypted connection over a socket that it does not own. Used by one thread at a time.
 class tls_session {
  public:
   explicit tls_session(SSL* ssl) noexcept : ssl_(ssl) {}
-  tls_session(tls_session&& other) noexcept : ssl_(std::exchange(other.ssl_, nullptr)) {}
+  tls_session(tls_session&& other) noexcept
+      : ssl_(std::exchange(other.ssl_, nullptr)),
+        offer_(std::move(other.offer_)),
+        problem_(std::move(other.problem_)) {}
   tls_session& operator=(tls_session&&) = delete;
   ~tls_session();
 
@@ -33,19 +41,22 @@ class tls_session {
   std::size_t pending() const;
   const std::string& problem() const noexcept { return problem_; }
   SSL* ssl() const noexcept { return ssl_; }
+  /// Client: the answer to OpenSSL when it asks for a key.
+  void offer(std::unique_ptr<tls_offer> what);
 
  private:
   tls_step step_of(int status);
 
   SSL* ssl_;
+  std::unique_ptr<tls_offer> offer_;
   std::string problem_;
 };
 
-/// Makes sessions that know one key. Immutable, may be shared by threads; outlives the handshakes of its
+/// Makes sessions that know the cluster's keys. May be shared by threads; outlives the handshakes of its
 /// sessions.
 class tls_context {
  public:
-  static result<std::unique_ptr<tls_context>> make(const cluster_secret::key& key);
+  static result<std::unique_ptr<tls_context>> make(key_ring keys);
   ~tls_context();
   tls_context(const tls_context&) = delete;
   tls_context& operator=(const tls_context&) = delete;
@@ -53,12 +64,12 @@ class tls_context {
   /// @error `ec::io_error`
   result<tls_session> start(int fd, tls_role role) const;
 
-  const cluster_secret::key& key() const noexcept { return key_; }
+  const key_ring& keys() const noexcept { return keys_; }
 
  private:
-  explicit tls_context(const cluster_secret::key& key);
+  explicit tls_context(key_ring keys) : keys_(std::move(keys)) {}
 
-  cluster_secret::key key_;
+  const key_ring keys_;
   SSL_CTX* context_ = nullptr;
 };
 

@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-/// Until the next look at what another process does.
+/// Until the next look at another process.
 void pause() { ::poll(nullptr, 0, 20); }
 
 /// Bytes free where the folder is or would be made; nothing where this user cannot make it.
@@ -101,7 +101,7 @@ json nodes_now(const run_folder& folder, std::int64_t wish = 0) {
                                                             : json::object();
 }
 
-/// What a request wants of a host, and what ran before it.
+/// A request to a host, and the processes that ran before it.
 struct host_wish {
   std::int64_t id = 0;
   node_texts nodes;
@@ -232,6 +232,14 @@ result<json> carry(const run_folder& folder, const std::string& name, const json
   return served ? result<json>{json::object()} : fail(served.error());
 }
 
+/// The host's processes read the file again when they use it next.
+result<json> take_secrets(const run_folder& folder, const json& asked) {
+  if (folder.agent() == 0) return fail(ec::not_found, "the cluster is not up here");
+  const auto lock = claim(folder);
+  const auto written = folder.write("secret", asked.at("secret").get<std::string>());
+  return written ? result<json>{json::object()} : fail(written.error());
+}
+
 /// Becomes `tail`, which knows how to follow several files.
 result<void> show_logs(const run_folder& folder, std::span<const std::string> words) {
   std::vector<std::string> command{"tail", "-n", "100"};
@@ -261,6 +269,7 @@ result<json> answer(const std::string& verb, const run_folder& folder, const std
   const auto asked = json::parse(input, nullptr, false);
   if (!asked.is_object())
     return fail(ec::invalid_argument, "no request on standard input; `mooncaf up` runs this command");
+  if (verb == "secret") return take_secrets(folder, asked);
   return verb == "examine" ? examine(folder, asked) : carry(folder, name, asked);
 }
 
@@ -268,7 +277,7 @@ result<json> answer(const std::string& verb, const run_folder& folder, const std
 
 int agent_command(std::span<const std::string> args, const sim::console& io) {
   cli::command_line line;
-  line.usage = "mooncaf agent run|examine|carry|state|logs CLUSTER/HOST";
+  line.usage = "mooncaf agent run|examine|carry|secret|state|logs CLUSTER/HOST";
   line.summary =
       "Of `mooncaf up` on each host: `run` starts the host's processes, and again those that die; the others "
       "are "
@@ -288,7 +297,7 @@ int agent_command(std::span<const std::string> args, const sim::console& io) {
     const auto shown = show_logs(*folder, std::span{line.words}.subspan(2));
     return complain(io, shown.error(), 1);
   }
-  if (verb != "examine" && verb != "carry" && verb != "state")
+  if (verb != "examine" && verb != "carry" && verb != "secret" && verb != "state")
     return complain(io, {ec::invalid_argument, "unknown request '" + verb + "'"}, 2);
   const auto answered = answer(verb, *folder, line.words[1]);
   if (!answered) return complain(io, answered.error(), 1);

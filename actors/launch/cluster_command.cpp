@@ -7,9 +7,10 @@
 #include <set>
 
 #include "actors/launch/child_process.hpp"
+#include "actors/launch/command_tools.hpp"
 #include "actors/launch/run_folder.hpp"
 #include "runtime/base/hash.hpp"
-#include "transport/net/secret.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf::launch {
 
@@ -132,20 +133,27 @@ result<host_facts> cluster_access::examine(std::size_t host) const {
                     facts.value("model", false)};
 }
 
-/// The file's, or one that is made at the first use and kept until the cluster is stopped.
-result<std::string> cluster_access::secret() const {
+result<std::string> cluster_access::secrets() const {
   const auto& given = spec_.secret_file;
-  const auto usable =
-      given.empty() ? cluster_secret::from_file_or_new(secret_file_) : cluster_secret::from_file(given);
+  const auto usable = given.empty() ? secret_file::open_or_make(secret_file_) : secret_file::open(given);
   if (!usable) return fail(usable.error());
   return read_whole(given.empty() ? secret_file_ : given);
+}
+
+result<void> cluster_access::hand_secrets(std::size_t host, const std::string& lines) const {
+  const auto said = ask(host, "secret", json{{"secret", lines}}.dump());
+  return said ? result<void>{} : fail(said.error());
+}
+
+result<void> cluster_access::keep_secrets(const std::string& lines) const {
+  return rewrite(spec_.secret_file.empty() ? secret_file_ : spec_.secret_file, lines);
 }
 
 result<void> cluster_access::carry(std::size_t host, const host_order& order) const {
   const auto& h = plan_.hosts[host];
   json files = json::object();
   if (!order.nodes.empty()) {
-    const auto shared = secret();
+    const auto shared = secrets();
     if (!shared) return fail(shared.error());
     files["secret"] = *shared;
     for (const auto& [name, path] : h.files) {
@@ -206,8 +214,8 @@ void cluster_access::forget() const {
 }
 
 std::span<const std::string_view> command_names() {
-  static constexpr std::array<std::string_view, 8> names{"up",   "status",  "logs",  "drain",
-                                                         "stop", "restart", "scale", "agent"};
+  static constexpr std::array<std::string_view, 9> names{
+      "up", "status", "logs", "drain", "stop", "restart", "scale", "rotate-secret", "agent"};
   return names;
 }
 
@@ -217,9 +225,11 @@ bool is_command(std::string_view word) {
 
 int run_command(std::span<const std::string> args, const sim::console& io) {
   static const std::map<std::string_view, int (*)(std::span<const std::string>, const sim::console&)>
-      commands{{"up", up_command},       {"status", status_command}, {"logs", logs_command},
-               {"drain", drain_command}, {"stop", stop_command},     {"restart", restart_command},
-               {"scale", scale_command}, {"agent", agent_command}};
+      commands{{"up", up_command},       {"status", status_command},
+               {"logs", logs_command},   {"drain", drain_command},
+               {"stop", stop_command},   {"restart", restart_command},
+               {"scale", scale_command}, {"rotate-secret", rotate_secret_command},
+               {"agent", agent_command}};
   try {
     return commands.at(args.front())(args.subspan(1), io);
   } catch (const json::exception& e) {  // a field of another type, from another version or a damaged file

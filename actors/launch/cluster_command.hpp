@@ -30,7 +30,8 @@ int drain_command(std::span<const std::string> args, const sim::console& io);
 int stop_command(std::span<const std::string> args, const sim::console& io);
 int restart_command(std::span<const std::string> args, const sim::console& io);
 int scale_command(std::span<const std::string> args, const sim::console& io);
-/// What the others run on each host.
+int rotate_secret_command(std::span<const std::string> args, const sim::console& io);
+/// The other commands run this one on each host.
 int agent_command(std::span<const std::string> args, const sim::console& io);
 
 int complain(const sim::console& io, const error& why, int status);
@@ -72,6 +73,13 @@ class cluster_access {
   result<host_state> state(std::size_t host) const;
   /// Shows logs as they are on the host. @param node  empty: all of them
   result<void> show_logs(std::size_t host, const std::string& node, bool follow) const;
+  /// The cluster's secrets, a line each: of the file that the operator names, or of one that is made at the first use
+  /// and kept until the cluster is stopped. @error as `secret_file::read`
+  result<std::string> secrets() const;
+  /// Hands a host's processes other secrets, which they use from then on. @error `ec::not_found`: nothing runs there
+  result<void> hand_secrets(std::size_t host, const std::string& lines) const;
+  /// Keeps them where `secrets` reads them.
+  result<void> keep_secrets(const std::string& lines) const;
   /// Whether the operator's machine keeps something of it: it has been up.
   bool known() const;
   /// Ends what the operator's machine keeps of a cluster that was stopped.
@@ -84,7 +92,6 @@ class cluster_access {
   cluster_access() = default;
   std::vector<std::string> command(std::size_t host, const std::vector<std::string>& words) const;
   result<std::string> ask(std::size_t host, const std::string& verb, const std::string& input) const;
-  result<std::string> secret() const;
 
   cluster_spec spec_;
   launch_plan plan_;

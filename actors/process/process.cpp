@@ -150,7 +150,7 @@ void process::must_live(const char* what, const caf::actor& handle) {
 }
 
 result<void> process::open_link() {
-  auto opened = cluster_link::open(*system_, secret_);
+  auto opened = cluster_link::open(*system_, key_ring{secret_, "control plane v1"});
   if (!opened) return fail(opened.error());
   link_ = std::move(*opened);
   return {};
@@ -264,10 +264,9 @@ result<void> process::take_profile() {
 }
 
 result<void> process::open_secret() {
-  const auto& given = opts().cluster.cluster_secret_file;
-  const auto path = given.empty() ? cluster_secret::default_path() : result<std::string>{given};
-  if (!path) return fail(path.error());
-  auto secret = given.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
+  auto secret = secret_file::open(opts().cluster.cluster_secret_file, [](const error& why) {
+    log_warn("secret", {{"problem", why.detail}, {"meaning", "the one that was read before stays"}});
+  });
   if (!secret) return fail(secret.error());
   secret_ = std::move(*secret);
   return {};

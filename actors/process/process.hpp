@@ -109,9 +109,9 @@ class process {
   executor_actor new_executor();
 
   std::shared_ptr<node_context> context_;
-  exit_code refused_ = exit_code::failed;  ///< why `build` failed, if it did
-  std::optional<cluster_secret> secret_;   ///< there is one before anything is opened
-  std::optional<sim::profile> modelled_;   ///< the device computes nothing
+  exit_code refused_ = exit_code::failed;      ///< why `build` failed, if it did
+  std::shared_ptr<const secret_file> secret_;  ///< there is one before anything is opened
+  std::optional<sim::profile> modelled_;       ///< the device computes nothing
   cluster_config config_;
   std::unique_ptr<caf::actor_system> system_;
   std::optional<cluster_link> link_;

@@ -11,9 +11,7 @@
 namespace mooncaf {
 
 result<void> process::open_directory() {
-  const auto key = secret_->derive(store_key_purpose);
-  objects_ =
-      std::make_shared<store_share>(std::string{reinterpret_cast<const char*>(key.data()), key.size()});
+  objects_ = std::make_shared<store_share>(key_ring{secret_, std::string{store_key_purpose}});
   const auto at = directory_listen(opts());
   if (!at) return {};
   const auto port = objects_->open_directory(*at, opts().store);

@@ -38,8 +38,7 @@ result<void> process::open_memory() {
 result<void> process::open_data_plane() {
   data_plane_options options;
   options.node = context_->id;
-  const auto key = secret_->derive("data plane v1");
-  options.cluster_secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
+  options.cluster_secret = {secret_, "data plane v1"};
   const auto& t = opts().transport;
   options.tcp = t.tcp;
   options.shm = t.shm;

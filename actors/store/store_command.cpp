@@ -5,7 +5,7 @@
 
 #include "config/value.hpp"
 #include "storage/objects/wire/tenant_token.hpp"
-#include "transport/net/secret.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf::store {
 
@@ -33,13 +33,9 @@ result<directory_address> common_arguments::address() const {
     to.secret = *key;
     return to;
   }
-  const auto path = secret_file.empty() ? cluster_secret::default_path() : result<std::string>{secret_file};
-  if (!path) return fail(path.error());
-  const auto secret =
-      secret_file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
-  if (!secret) return fail(secret.error());
-  const auto key = secret->derive(store_key_purpose);
-  to.secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
+  auto file = mooncaf::secret_file::open(secret_file);
+  if (!file) return fail(file.error());
+  to.secret = {std::move(*file), std::string{store_key_purpose}};
   return to;
 }
 

@@ -19,7 +19,7 @@
 #include "storage/objects/directory/directory_shards.hpp"
 #include "storage/objects/disk/rocksdb_object_disk.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
-#include "transport/net/secret.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf::store {
 
@@ -61,7 +61,7 @@ int until_stopped(const std::string& what, const std::string& at) {
 }  // namespace
 
 std::string state_folder(const std::string& given, std::uint16_t port) {
-  const auto secret = cluster_secret::default_path();
+  const auto secret = secret_file::own_path();
   if (!given.empty() || port == 0 || !secret) return given;
   return (std::filesystem::path{*secret}.parent_path() / ("store-" + std::to_string(port))).string();
 }

@@ -21,7 +21,7 @@ namespace mooncaf {
 class store_share {
  public:
   /// @param key  what the store's clients prove that they know (`store_key_purpose`).
-  explicit store_share(std::string key) : key_(std::move(key)) {}
+  explicit store_share(key_ring key) : key_(std::move(key)) {}
   /// Ends the loan: what lay in it is gone, unless it has other replicas.
   ~store_share();
 
@@ -47,7 +47,7 @@ class store_share {
   directory_address address_of(const host_port& at) const;
   bool wait(std::unique_lock<std::mutex>& lock, duration pause, const host_port& at);
 
-  const std::string key_;
+  const key_ring key_;
   std::unique_ptr<directory_shards> directory_;
   std::mutex asking_;  // guards the client: `metrics_text` comes from several threads
   std::unique_ptr<store_client> client_;

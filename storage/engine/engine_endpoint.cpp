@@ -66,12 +66,13 @@ class caller {
   time_point until_;
 };
 
-result<std::vector<std::byte>> converse(caller& line, const std::string& secret,
+result<std::vector<std::byte>> converse(caller& line, const key_ring& secret,
                                         const engine_wire::question& q) {
   if (auto ok = line.connected(); !ok) return fail(ok.error());
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
-  auto shake = handshake::initiator(secret, *nonce, {link_kind::engine, asking_node, 0, 0, asked_node, 0});
+  auto shake =
+      handshake::initiator(secret.own(), *nonce, {link_kind::engine, asking_node, 0, 0, asked_node, 0});
   if (auto sent = line.send(shake.opening()); !sent) return fail(sent.error());
   for (bool done = false; !done;) {
     const auto message = line.receive(shake.want());
@@ -93,9 +94,8 @@ result<std::vector<std::byte>> converse(caller& line, const std::string& secret,
 
 }  // namespace
 
-result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t port,
-                                          const std::string& secret, const engine_wire::question& q,
-                                          time_point until) {
+result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t port, const key_ring& secret,
+                                          const engine_wire::question& q, time_point until) {
   const auto named = [&](const error& e) {
     return fail(e.code, "engine " + host + ":" + std::to_string(port) + ": " + e.detail);
   };
@@ -110,7 +110,7 @@ result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t
 }
 
 result<std::unique_ptr<engine_endpoint>> engine_endpoint::open(const std::string& host, std::uint16_t port,
-                                                               std::string secret, answers hooks) {
+                                                               key_ring secret, answers hooks) {
   std::unique_ptr<engine_endpoint> made{new engine_endpoint(std::move(secret), std::move(hooks))};
   if (auto ok = made->listen(host, port); !ok) return fail(ok.error());
   auto loop = event_loop::start({"engine", [self = made.get()] { return self->drop_late(); }, nullptr, {}});
@@ -152,15 +152,15 @@ void engine_endpoint::accept_all() {
     const auto nonce = make_nonce();
     if (!nonce || connections_.size() >= connections_max) continue;
     tune_tcp(fd.get(), greeting_limit);
-    auto made = std::make_unique<connection>(
-        connection{std::move(fd),
-                   0,
-                   handshake::acceptor(secret_, *nonce, {link_kind::engine, asked_node, 0, 0, {}, 0}),
-                   clock_type::now(),
-                   false,
-                   {},
-                   {},
-                   0});
+    auto made = std::make_unique<connection>(connection{
+        std::move(fd),
+        0,
+        handshake::acceptor(secret_.accepted(), *nonce, {link_kind::engine, asked_node, 0, 0, {}, 0}),
+        clock_type::now(),
+        false,
+        {},
+        {},
+        0});
     auto* const v = made.get();
     v->token = loop_->add(v->fd.get(), EPOLLIN, [this, v](std::uint32_t events) {
       if (serve(*v, events)) return;

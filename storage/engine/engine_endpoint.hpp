@@ -15,6 +15,7 @@
 #include "storage/engine/engine_wire.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
@@ -28,7 +29,7 @@ class engine_endpoint {
   /// @param port  0: a free one from 15000 to 16999, where Mooncake's lie.
   /// @error `ec::invalid_argument`, `ec::io_error` with the address
   static result<std::unique_ptr<engine_endpoint>> open(const std::string& host, std::uint16_t port,
-                                                       std::string secret, answers hooks);
+                                                       key_ring secret, answers hooks);
   ~engine_endpoint();
   std::uint16_t port() const noexcept { return port_; }
 
@@ -42,7 +43,7 @@ class engine_endpoint {
     std::vector<std::byte> in, out;
     std::size_t sent = 0;
   };
-  engine_endpoint(std::string secret, answers hooks) : secret_(std::move(secret)), hooks_(std::move(hooks)) {}
+  engine_endpoint(key_ring secret, answers hooks) : secret_(std::move(secret)), hooks_(std::move(hooks)) {}
   result<void> listen(const std::string& host, std::uint16_t port);
   void accept_all();
   bool serve(connection& v, std::uint32_t events);
@@ -51,7 +52,7 @@ class engine_endpoint {
   bool write(connection& v);
   bool drop_late();
 
-  std::string secret_;
+  const key_ring secret_;
   answers hooks_;
   unique_fd listener_;
   std::uint16_t port_ = 0;
@@ -61,8 +62,7 @@ class engine_endpoint {
 
 /// Puts a question to the engine at that address. @error `ec::peer_lost`, `ec::timed_out`,
 /// `ec::unauthenticated`, `ec::corrupt`, with the address.
-result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t port,
-                                          const std::string& secret, const engine_wire::question& q,
-                                          time_point until);
+result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t port, const key_ring& secret,
+                                          const engine_wire::question& q, time_point until);
 
 }  // namespace mooncaf

@@ -31,7 +31,7 @@ namespace mooncaf {
 inline constexpr std::string_view engine_key_purpose = "transfer engine v1";
 
 struct transfer_engine_options {
-  std::string secret;
+  key_ring secret;
   std::string host = "127.0.0.1";        ///< numeric address; where others reach this process
   std::uint16_t port = 0;                ///< of the endpoint; see `engine_endpoint::open`
   bool rdma = false;                     ///< where there is a device

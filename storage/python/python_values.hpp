@@ -18,7 +18,7 @@
 
 #include "storage/objects/terms/object_terms.hpp"
 #include "storage/python/interpreter_lock.hpp"
-#include "transport/net/secret.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
@@ -43,14 +43,10 @@ class last_error {
 
 /// A proof that this process knows the cluster's secret. @thread any
 /// @param file  empty: the user's own secret, which is made if there is none.
-inline result<std::string> key_for(std::string_view purpose, const std::string& file) {
-  const auto path = file.empty() ? cluster_secret::default_path() : result<std::string>{file};
-  if (!path) return fail(path.error());
-  const auto secret =
-      file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
-  if (!secret) return fail(secret.error());
-  const auto key = secret->derive(purpose);
-  return std::string{reinterpret_cast<const char*>(key.data()), key.size()};
+inline result<key_ring> key_for(std::string_view purpose, const std::string& file) {
+  auto opened = secret_file::open(file);
+  if (!opened) return fail(opened.error());
+  return key_ring{std::move(*opened), std::string{purpose}};
 }
 
 inline std::vector<std::string_view> views(const std::vector<std::string>& keys) {

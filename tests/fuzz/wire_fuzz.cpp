@@ -42,7 +42,8 @@ void frames(std::span<const std::byte> in) {
 
 void strangers(std::span<const std::byte> in) {
   const link_identity self{link_kind::tcp, node_id{1}, 2, 3, node_id{4}, 5};
-  for (auto side : {handshake::initiator("secret", {}, self), handshake::acceptor("secret", {}, self)}) {
+  for (auto side :
+       {handshake::initiator("secret", {}, self), handshake::acceptor({"secret", "new"}, {}, self)}) {
     auto rest = in;
     while (rest.size() >= side.want()) {
       const auto n = side.want();

@@ -453,6 +453,62 @@ def a_secret_of_the_operator_is_used_and_kept():
         assert cluster.left_over() == [] and secret.exists()
 
 
+def another_secret_loses_no_request_and_shuts_out_the_old_one():
+    with Launched() as cluster:
+        cluster.must("up")
+        answer, before = cluster.chat()["choices"], cluster.pids()
+        [kept] = (cluster.home / "state").rglob("*.secret")
+        old = kept.read_text()
+        began = time.monotonic()
+        answers, lost = while_asked(cluster, lambda: cluster.must("rotate-secret"))
+        print(f"     another secret in {time.monotonic() - began:.1f} s, {len(answers)} requests meanwhile, {len(lost)} of them lost")
+        assert answers and all(a == answer for a in answers) and not lost, lost[:3]
+        assert cluster.pids() == before, "a process was started anew"
+        for file in [kept, *cluster.home.rglob("secret")]:
+            assert file.read_text() == kept.read_text() != old and file.stat().st_mode & 0o777 == 0o600, file
+        os.kill(before["east-decode-0"], signal.SIGKILL)  # its successor knows the new one alone
+        cluster.wait_back("east-decode-0", before["east-decode-0"])
+        wait_until("the conductor sees it", lambda: cluster.instances() == 4)
+        assert cluster.chat()["choices"] == answer
+
+        stale = cluster.home / "stale"
+        stale.write_text(old)
+        stale.chmod(0o600)
+        log = cluster.home / "stale.log"
+        with log.open("wb") as out:
+            stranger = subprocess.Popen([BINARY, "--role", "decode", "--model", TINY, "--cache-dram", "32MiB", "--join", f"127.0.0.1:{cluster.control}",
+                                         "--listen", "127.0.0.1:0", "--cluster-secret-file", str(stale)], stderr=out)
+        try:
+            wait_until("it is told why it is not let in", lambda: "does not share our cluster secret" in log.read_text())
+            assert cluster.instances() == 4
+        finally:
+            stranger.kill()
+            stranger.wait(10)
+
+        kept.write_text("one secret of many\nanother secret of many\na third secret of many\n")
+        done = cluster.run("rotate-secret")
+        assert done.returncode == 1 and "3 secrets" in done.stderr, done
+        assert cluster.chat()["choices"] == answer
+
+
+def a_rotation_that_is_cut_off_goes_on():
+    with Launched() as cluster:
+        cluster.must("up")
+        answer = cluster.chat()["choices"]
+        [kept] = (cluster.home / "state").rglob("*.secret")
+        [folder] = [f.parent for f in cluster.home.rglob("secret") if f.parent.name == "east"]
+        agent = folder / "agent.pid"
+        was = agent.read_text()
+        agent.write_text("1 1\n")  # nobody answers there
+        done = cluster.run("rotate-secret")
+        assert done.returncode == 1 and "east" in done.stderr and "call this again" in done.stderr, done
+        assert cluster.chat()["choices"] == answer
+        agent.write_text(was)
+        cluster.must("rotate-secret")
+        assert len({f.read_text() for f in [kept, *cluster.home.rglob("secret")]}) == 1
+        assert cluster.chat()["choices"] == answer
+
+
 def a_wrong_file_is_refused_with_its_line():
     with Launched() as cluster:
         cluster.file.write_text(cluster.file.read_text().replace("decode = 2", "decode = 65"))
@@ -565,4 +621,5 @@ if __name__ == "__main__":
           a_successor_that_cannot_start_leaves_the_gateway, an_object_store_comes_back_with_what_it_held, a_restart_keeps_the_logs, a_gateway_with_a_certificate_is_waited_for,
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
+          another_secret_loses_no_request_and_shuts_out_the_old_one, a_rotation_that_is_cut_off_goes_on,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])

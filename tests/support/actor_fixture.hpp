@@ -119,8 +119,7 @@ class actor_fixture {
 template <class... Blocks>
 class linked_system {
  public:
-  explicit linked_system(std::optional<cluster_secret> secret = {},
-                         system_settings settings = {.scheduler_threads = 1})
+  explicit linked_system(key_ring secret = {}, system_settings settings = {.scheduler_threads = 1})
       : cfg(settings), link(open(sys, std::move(secret))), self(sys) {}
   ~linked_system() {
     for (auto& handle : kept_) caf::anon_send_exit(handle, caf::exit_reason::user_shutdown);
@@ -154,7 +153,7 @@ class linked_system {
   caf::scoped_actor self;
 
  private:
-  static cluster_link open(caf::actor_system& sys, std::optional<cluster_secret> secret) {
+  static cluster_link open(caf::actor_system& sys, key_ring secret) {
     return std::move(cluster_link::open(sys, std::move(secret)).value());
   }
   std::vector<caf::actor> kept_;
@@ -163,7 +162,7 @@ class linked_system {
 /// Two processes' worth, in one process, over loopback: every message is serialised.
 template <class... Blocks>
 struct two_systems {
-  explicit two_systems(const std::optional<cluster_secret>& secret = {}) : a(secret), b(secret) {}
+  explicit two_systems(const key_ring& secret = {}) : a(secret), b(secret) {}
 
   /// Publishes `root` of `a` and returns the handle under which `b` reaches it.
   template <class Handle>

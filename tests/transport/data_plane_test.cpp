@@ -142,7 +142,7 @@ TEST_CASE("options out of range are refused by name") {
   REQUIRE(!r);
   CHECK(r.error().detail.find("tcp_streams") != std::string::npos);
   bad = plain_options(1);
-  bad.cluster_secret.clear();
+  bad.cluster_secret = {};
   CHECK(!data_plane::start(bad, {}));
   bad = plain_options(1);
   bad.listen_host = "203.0.113.7";

@@ -7,10 +7,11 @@ using namespace mooncaf;
 namespace {
 
 struct pair_of_handshakes {
-  pair_of_handshakes(const char* secret_i, const char* secret_a)
+  pair_of_handshakes(const char* secret_i, std::vector<std::string> secrets_a)
       : initiator(handshake::initiator(secret_i, *make_nonce(),
                                        {link_kind::tcp, node_id{1}, 11, 5, node_id{2}, 22})),
-        acceptor(handshake::acceptor(secret_a, *make_nonce(), {link_kind::tcp, node_id{2}, 22, 0, {}, 0})) {}
+        acceptor(handshake::acceptor(std::move(secrets_a), *make_nonce(),
+                                     {link_kind::tcp, node_id{2}, 22, 0, {}, 0})) {}
   handshake initiator;
   handshake acceptor;
 };
@@ -18,7 +19,7 @@ struct pair_of_handshakes {
 }  // namespace
 
 TEST_CASE("two nodes with the same secret learn who the other is") {
-  pair_of_handshakes p{"s", "s"};
+  pair_of_handshakes p{"s", {"s"}};
   const auto challenge = p.acceptor.feed(p.initiator.opening());
   REQUIRE(challenge);
   const auto proof = p.initiator.feed(challenge->answer);
@@ -52,7 +53,7 @@ TEST_CASE("two nodes with the same secret learn who the other is") {
 }
 
 TEST_CASE("an acceptor tells a stranger nothing but random bytes") {
-  pair_of_handshakes p{"wrong", "right"};
+  pair_of_handshakes p{"wrong", {"right"}};
   const auto challenge = p.acceptor.feed(p.initiator.opening());
   REQUIRE(challenge);
   CHECK(challenge->answer.size() == handshake::nonce_bytes);
@@ -62,14 +63,14 @@ TEST_CASE("an acceptor tells a stranger nothing but random bytes") {
 }
 
 TEST_CASE("an acceptor's own proof cannot be played back to it, and neither can an old one") {
-  pair_of_handshakes first{"s", "s"};
+  pair_of_handshakes first{"s", {"s"}};
   const auto challenge = first.acceptor.feed(first.initiator.opening());
   const auto proof = first.initiator.feed(challenge->answer);
-  pair_of_handshakes second{"s", "s"};
+  pair_of_handshakes second{"s", {"s"}};
   REQUIRE(second.acceptor.feed(first.initiator.opening()));
   CHECK(second.acceptor.feed(proof->answer).error() == ec::unauthenticated);
 
-  pair_of_handshakes third{"s", "s"};
+  pair_of_handshakes third{"s", {"s"}};
   const auto c = third.acceptor.feed(third.initiator.opening());
   const auto p = third.initiator.feed(c->answer);
   const auto counter = third.acceptor.feed(p->answer);
@@ -78,7 +79,24 @@ TEST_CASE("an acceptor's own proof cannot be played back to it, and neither can 
 }
 
 TEST_CASE("messages of the wrong size end the exchange") {
-  pair_of_handshakes p{"s", "s"};
+  pair_of_handshakes p{"s", {"s"}};
   CHECK(p.acceptor.feed({}).error() == ec::corrupt);
   CHECK(p.initiator.feed(std::vector<std::byte>(500)).error() == ec::corrupt);
+}
+
+TEST_CASE("an acceptor that knows several secrets lets in who knows any, and tells which") {
+  const auto known = [](const char* secret) -> result<std::size_t> {
+    pair_of_handshakes p{secret, {"new", "old"}};
+    const auto challenge = p.acceptor.feed(p.initiator.opening());
+    const auto proof = p.initiator.feed(challenge->answer);
+    const auto counter_proof = p.acceptor.feed(proof->answer);
+    if (!counter_proof) return fail(counter_proof.error());
+    const auto identity = p.initiator.feed(counter_proof->answer);
+    REQUIRE(identity);  // it was answered with the secret that it knows
+    REQUIRE(p.acceptor.feed(identity->answer));
+    return p.acceptor.known();
+  };
+  CHECK(known("new").value() == 0);
+  CHECK(known("old").value() == 1);
+  CHECK(known("older").error() == ec::unauthenticated);
 }

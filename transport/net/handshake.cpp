@@ -26,14 +26,16 @@ handshake::step answer(handshake::progress at, std::vector<std::byte> bytes) {
 
 }  // namespace
 
-handshake::handshake(bool initiator, std::string secret, const nonce& mine, const link_identity& self)
-    : initiator_(initiator), secret_(std::move(secret)), mine_(mine), self_(self) {}
+handshake::handshake(bool initiator, std::vector<std::string> secrets, const nonce& mine,
+                     const link_identity& self)
+    : initiator_(initiator), secrets_(std::move(secrets)), mine_(mine), self_(self) {}
 
 handshake handshake::initiator(std::string secret, const nonce& mine, const link_identity& self) {
-  return {true, std::move(secret), mine, self};
+  return {true, {std::move(secret)}, mine, self};
 }
-handshake handshake::acceptor(std::string secret, const nonce& mine, const link_identity& self) {
-  return {false, std::move(secret), mine, self};
+handshake handshake::acceptor(std::vector<std::string> secrets, const nonce& mine,
+                              const link_identity& self) {
+  return {false, std::move(secrets), mine, self};
 }
 
 std::vector<std::byte> handshake::opening() const {
@@ -75,8 +77,7 @@ result<handshake::step> handshake::feed_acceptor(std::span<const std::byte> mess
       std::copy(message.begin(), message.end(), theirs_.begin());
       return answer(progress::more, {mine_.begin(), mine_.end()});
     case 1:
-      if (!proves(initiator_proof, {}, message))
-        return fail(ec::unauthenticated, "a peer does not know the cluster secret");
+      if (!believes(message)) return fail(ec::unauthenticated, "a peer does not know the cluster secret");
       return answer(progress::more, sign(acceptor_proof, {}));
     default: {
       const auto status = read_identity(initiator_identity, message);
@@ -101,10 +102,19 @@ std::vector<std::byte> handshake::sign(std::string_view label, std::span<const s
   out.put_bytes(text);
   std::vector<std::byte> mac(proof_bytes);
   unsigned size = 0;
-  ::HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
+  const auto& secret = secrets_[known_];
+  ::HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
          reinterpret_cast<const unsigned char*>(input.data()), input.size(),
          reinterpret_cast<unsigned char*>(mac.data()), &size);
   return mac;
+}
+
+/// The initiator says nothing of which secret it knows, so each is tried.
+bool handshake::believes(std::span<const std::byte> proof) {
+  for (known_ = 0; known_ < secrets_.size(); ++known_)
+    if (proves(initiator_proof, {}, proof)) return true;
+  known_ = 0;
+  return false;
 }
 
 bool handshake::proves(std::string_view label, std::span<const std::byte> text,

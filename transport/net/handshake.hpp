@@ -58,7 +58,8 @@ class handshake {
   };
 
   static handshake initiator(std::string secret, const nonce& mine, const link_identity& self);
-  static handshake acceptor(std::string secret, const nonce& mine, const link_identity& self);
+  /// @param secrets  one at least; the initiator must know one of them, and this side proves that it knows the same.
+  static handshake acceptor(std::vector<std::string> secrets, const nonce& mine, const link_identity& self);
 
   /// The initiator's first message; empty for the acceptor.
   std::vector<std::byte> opening() const;
@@ -76,22 +77,26 @@ class handshake {
 
   /// The other side, once identified or done.
   const link_identity& peer() const noexcept { return peer_; }
+  /// Acceptor: which of its secrets the other side knows, once it has proved that.
+  std::size_t known() const noexcept { return known_; }
   /// True from the moment this side has sent its proof: an end of the link now means that it was not
   /// believed.
   bool proof_sent() const noexcept { return stage_ >= (initiator_ ? 1 : 2); }
 
  private:
-  handshake(bool initiator, std::string secret, const nonce& mine, const link_identity& self);
+  handshake(bool initiator, std::vector<std::string> secrets, const nonce& mine, const link_identity& self);
   result<step> feed_initiator(std::span<const std::byte> message);
   result<step> feed_acceptor(std::span<const std::byte> message);
   std::vector<std::byte> sign(std::string_view label, std::span<const std::byte> text) const;
   std::vector<std::byte> signed_identity(std::string_view label, ec status) const;
   result<ec> read_identity(std::string_view label, std::span<const std::byte> message);
+  bool believes(std::span<const std::byte> proof);
   bool proves(std::string_view label, std::span<const std::byte> text,
               std::span<const std::byte> proof) const;
 
   bool initiator_;
-  std::string secret_;
+  std::vector<std::string> secrets_;
+  std::size_t known_ = 0;
   nonce mine_;
   nonce theirs_{};
   link_identity self_;

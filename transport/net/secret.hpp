@@ -1,5 +1,5 @@
 #pragma once
-// The cluster secret, which a process must know to be let in.
+// The cluster secret, which a process must know to be let in. `secret_file.hpp` has the file of it.
 
 #include <array>
 #include <cstddef>
@@ -25,19 +25,8 @@ class cluster_secret {
   /// @error `ec::invalid_argument` if it is shorter than `bytes_min`.
   static result<cluster_secret> from_text(std::string_view text);
 
-  /// Reads the secret from a file that only this user, root and at most a group may read.
-  /// @error `ec::io_error` with path and errno; `ec::unauthenticated` if others may read or change the file,
-  /// or another user owns it; `ec::invalid_argument` as above.
-  static result<cluster_secret> from_file(const std::string& path);
-
-  /// The same, but makes the file first if there is none: 32 random bytes, readable by its owner alone, in a
-  /// folder of mode 0700. Of several processes that start at once, one makes it and all read the same.
-  static result<cluster_secret> from_file_or_new(const std::string& path);
-
-  /// Where the processes of one user find the secret of that user's clusters on this machine:
-  /// $XDG_CONFIG_HOME/mooncaf/cluster.secret, by default ~/.config/mooncaf/cluster.secret.
-  /// @error `ec::not_found` if the user has no home directory; names the option to give instead.
-  static result<std::string> default_path();
+  /// A new one: 32 random bytes as 64 hexadecimal digits. @error `ec::io_error` if the system has none.
+  static result<std::string> make_text();
 
   cluster_secret(const cluster_secret&) = default;
   cluster_secret& operator=(const cluster_secret&) = default;

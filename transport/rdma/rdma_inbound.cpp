@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "transport/copy/stream_copy.hpp"
+#include "transport/peer_address.hpp"
 #include "transport/transfer.hpp"
 
 namespace mooncaf {
 namespace {
 
-constexpr std::size_t rails_max = 64;
 constexpr std::size_t unverified_max = 1u
                                        << 20;  // pieces; a peer that runs this far ahead is not one of ours
 constexpr std::uint64_t verify_step_bytes = 1 * MiB;

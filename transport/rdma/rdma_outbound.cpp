@@ -39,9 +39,9 @@ result<void> rdma_outbound::open() {
       [weak](const error& why) {
         if (const auto self_alive = weak.lock()) self_alive->on_link_broken(why);
       });
-  auto link =
-      std::make_shared<tcp_link>(*shared_.loop, std::move(*fd),
-                                 handshake::initiator(node_.options.cluster_secret, *nonce, self), control_);
+  auto link = std::make_shared<tcp_link>(
+      *shared_.loop, std::move(*fd), handshake::initiator(node_.options.cluster_secret.own(), *nonce, self),
+      control_);
   control_->attach(link);
   link->start();
   return {};

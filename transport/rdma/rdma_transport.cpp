@@ -264,7 +264,7 @@ void rdma_transport::accept_all() {
     tune_tcp(fd.get(), node_.options.peer_timeout);
     const link_identity self{link_kind::rdma, node_.options.node, node_.incarnation, 0, {}, 0};
     auto link = std::make_shared<tcp_link>(
-        *loop_, std::move(fd), handshake::acceptor(node_.options.cluster_secret, *nonce, self),
+        *loop_, std::move(fd), handshake::acceptor(node_.options.cluster_secret.accepted(), *nonce, self),
         [this](tcp_link& l, const link_identity& p) { return admit(l, p); });
     newcomers_.push_back({link, clock_type::now()});
     link->start();

@@ -42,7 +42,7 @@ result<void> shm_outbound::open() {
     return fail(ec::unauthenticated,
                 "the shared-memory socket of node " + to_string(peer()) + " is another user's");
   shake_ = handshake::initiator(
-      node_.options.cluster_secret, *nonce,
+      node_.options.cluster_secret.own(), *nonce,
       {link_kind::shm, node_.options.node, node_.incarnation, *session, peer(), peer_->address.incarnation});
   if (send_packet(socket_.get(), shake_->opening()) != packet_status::ok)
     return fail(ec::unavailable, "the shared-memory socket of node " + to_string(peer()) + " is closed");

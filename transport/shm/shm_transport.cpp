@@ -207,7 +207,7 @@ void shm_transport::accept_all() {
     };
     auto link = std::make_shared<shm_inbound>(
         node_, *loop_, std::move(fd),
-        handshake::acceptor(node_.options.cluster_secret, *nonce,
+        handshake::acceptor(node_.options.cluster_secret.accepted(), *nonce,
                             {link_kind::shm, node_.options.node, node_.incarnation, 0, {}, 0}),
         admit, ended);
     {

@@ -38,7 +38,7 @@ result<void> tcp_session::open(const std::vector<std::unique_ptr<event_loop>>& l
     bound_send_buffer(fd->get(), node_.options.tcp_send_buffer);
     links.push_back(std::make_shared<tcp_link>(
         *loops[i % loops.size()], std::move(*fd),
-        handshake::initiator(node_.options.cluster_secret, *nonce, self), shared_from_this()));
+        handshake::initiator(node_.options.cluster_secret.own(), *nonce, self), shared_from_this()));
   }
   {
     std::lock_guard lock{mutex_};

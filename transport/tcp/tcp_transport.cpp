@@ -149,9 +149,9 @@ void tcp_transport::accept_all() {
       std::lock_guard lock{mutex_};
       if (stopping_ || newcomers_.size() >= newcomers_max) continue;
       auto& loop = *loops_[next_loop_++ % loops_.size()];
-      link = std::make_shared<tcp_link>(loop, std::move(fd),
-                                        handshake::acceptor(node_.options.cluster_secret, *nonce, self),
-                                        [this](tcp_link& l, const link_identity& p) { return admit(l, p); });
+      link = std::make_shared<tcp_link>(
+          loop, std::move(fd), handshake::acceptor(node_.options.cluster_secret.accepted(), *nonce, self),
+          [this](tcp_link& l, const link_identity& p) { return admit(l, p); });
       newcomers_.push_back({link, clock_type::now()});
     }
     link->start();

@@ -91,7 +91,7 @@ struct remote_mover::part {
   std::future<completion> ended = promise.get_future();
 };
 
-result<std::unique_ptr<remote_mover>> remote_mover::start(const std::string& secret,
+result<std::unique_ptr<remote_mover>> remote_mover::start(const key_ring& secret,
                                                           std::uint64_t staging_bytes) {
   auto staging = arena::create("mooncaf-staging", staging_bytes);
   if (!staging) return fail(staging.error());

@@ -31,7 +31,7 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
 class remote_mover {
  public:
   /// @param staging_bytes  at least 64 KiB; all transfers under way share it.
-  static result<std::unique_ptr<remote_mover>> start(const std::string& secret, std::uint64_t staging_bytes);
+  static result<std::unique_ptr<remote_mover>> start(const key_ring& secret, std::uint64_t staging_bytes);
 
   struct place {
     node_id node;

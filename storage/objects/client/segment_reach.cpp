@@ -160,7 +160,7 @@ void segment_reach::open_way(way& w) {
     return;
   }
   if (same_host(s.view.host, own_host_) && !s.address.unix_name.empty()) {
-    auto mapped = mapped_segment::map(s.address.unix_name, secret_, clock_type::now() + limit);
+    auto mapped = mapped_segment::map(s.address.unix_name, secret_.own(), clock_type::now() + limit);
     if (mapped) {
       w.mapped = std::move(*mapped);
       if (s.view.withheld_bytes == 0) w.mapped->touch_ahead();
@@ -362,7 +362,7 @@ result<std::uint64_t> segment_reach::ask_looker(way& w, const Visit& visit) {
     return fail(ec::unavailable, "nobody looks there");
   // The store's key lets this process in, whichever directory there is.
   const endpoint_wire::greeting who{~std::uint64_t{0}, std::string{endpoint_wire::everyone}};
-  const endpoint_pass pass{who, endpoint_wire::endpoint_key(secret_, who)};
+  const endpoint_pass pass{who, endpoint_wire::endpoint_key(secret_.own(), who)};
   auto done = visit(*w.looker, pass);
   if (done || done.error() == ec::not_found || done.error() == ec::corrupt) return done;
   w.no_looks_before = clock_type::now() + looker_rest;

@@ -17,6 +17,7 @@
 #include "storage/objects/client/remote_mover.hpp"
 #include "storage/objects/segment/descriptor_endpoint.hpp"
 #include "storage/objects/wire/store_wire.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
@@ -26,7 +27,7 @@ using target_pieces = std::span<const std::span<std::byte>>;
 /// @thread  All functions may be called from any thread.
 class segment_reach {
  public:
-  segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
+  segment_reach(key_ring secret, std::string own_host, std::uint64_t staging_bytes)
       : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
 
   /// From now on segments are reached through their endpoints, as a tenant's client has to.
@@ -94,7 +95,8 @@ class segment_reach {
   result<std::uint64_t> ask_looker(way& w, const Visit& visit);
   result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;
 
-  std::string secret_, own_host_;
+  const key_ring secret_;
+  std::string own_host_;
   std::uint64_t staging_bytes_;
   mutable std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<way>> ways_;

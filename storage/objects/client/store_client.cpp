@@ -29,8 +29,11 @@ result<shard_dialer::links> store_client::links() {
   if (!now || (*now)->scope.tenant.empty()) return now;
   const auto& first = *(*now)->all.front();
   std::lock_guard lock{mutex_};
-  if (std::exchange(authorized_by_, first.incarnation()) != first.incarnation())
-    reach_.authorize({{first.incarnation(), first.welcome().tenant}, first.welcome().endpoint_key});
+  const auto& key = first.welcome().endpoint_key;
+  if (std::exchange(authorized_by_, first.incarnation()) != first.incarnation() || authorized_with_ != key) {
+    authorized_with_ = key;
+    reach_.authorize({{first.incarnation(), first.welcome().tenant}, key});
+  }
   return now;
 }
 

@@ -230,6 +230,7 @@ class store_client {
   shard_dialer dialer_;
   std::mutex mutex_;  // guards everything below
   std::uint64_t authorized_by_ = 0;
+  std::string authorized_with_;
   std::vector<room_ahead> ahead_;  // by shard
 };
 

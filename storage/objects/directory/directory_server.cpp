@@ -68,10 +68,27 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   return made;
 }
 
-tls_stream::keyring directory_server::keys_of(const directory_server_options& o) {
-  std::vector<tls_key> keys{tls_key{o.secret}};
-  for (const auto& t : o.tenants) keys.emplace_back(t.key);
-  return std::make_shared<const std::vector<tls_key>>(std::move(keys));
+/// Made anew when the cluster's secret has changed.
+const std::shared_ptr<const directory_server::known_keys>& directory_server::keys() {
+  auto all = options_.secret.accepted();
+  const auto cluster = all.size();
+  if (keys_ && keys_->cluster == cluster && std::equal(all.begin(), all.end(), keys_->all.begin()))
+    return keys_;
+  for (const auto& t : options_.tenants) all.push_back(t.key);
+  const std::vector<tls_key> tls(all.begin(), all.end());
+  keys_ = std::make_shared<const known_keys>(
+      known_keys{cluster, std::move(all), std::make_shared<const std::vector<tls_key>>(tls)});
+  return keys_;
+}
+
+/// A tenant's clients pass the endpoints of segments by a key that is made of the cluster's secret. When that changes
+/// they connect again and are told another.
+void directory_server::renew_tenants() {
+  if (options_.tenants.empty()) return;
+  const auto before = std::exchange(tenants_by_, keys()->all.front());
+  if (before.empty() || before == tenants_by_) return;
+  for (const auto& [session, c] : by_session_)
+    if (c->tenant) c->stream->shutdown();
 }
 
 directory_server::~directory_server() {
@@ -95,25 +112,25 @@ void directory_server::accept_all(int listener, bool near) {
     if (!near) tune_tcp(fd.get(), options_.lost_after);
     const auto nonce = make_nonce();
     if (!nonce) return;
-    auto made = std::make_unique<connection>(
-        connection{std::make_unique<socket_stream>(std::move(fd)),
-                   0,
-                   *nonce,
-                   handshake::acceptor(options_.secret, *nonce, directory_identity),
-                   {},
-                   nullptr,
-                   clock_type::now(),
-                   0,
-                   {},
-                   {},
-                   0,
-                   EPOLLIN,
-                   false,
-                   false,
-                   near ? way::near : way::unheard,
-                   false,
-                   false,
-                   false});
+    const auto& known = keys();
+    auto made =
+        std::make_unique<connection>(connection{std::make_unique<socket_stream>(std::move(fd)),
+                                                0,
+                                                known,
+                                                handshake::acceptor(known->all, *nonce, directory_identity),
+                                                nullptr,
+                                                clock_type::now(),
+                                                0,
+                                                {},
+                                                {},
+                                                0,
+                                                EPOLLIN,
+                                                false,
+                                                false,
+                                                near ? way::near : way::unheard,
+                                                false,
+                                                false,
+                                                false});
     auto* const c = made.get();
     c->token =
         loop_->add(c->stream->fd(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
@@ -270,7 +287,7 @@ bool directory_server::hear(connection& c) {
   if (n <= 0) return true;  // `receive` reports the error
   c.by = tls_stream::begins(std::span{first}.first(static_cast<std::size_t>(n))) ? way::tls : way::outdated;
   if (c.by == way::outdated) return true;
-  auto made = tls_stream::server(c.stream, keys_);
+  auto made = tls_stream::server(c.stream, c.keys->tls);
   if (made) c.stream = std::move(*made);
   return made.has_value();
 }
@@ -335,35 +352,18 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   return understood;
 }
 
-/// A client proves that it knows a secret, without a word of which one, so each is tried, the cluster's
-/// first.
-result<handshake::step> directory_server::feed(connection& c, std::span<const std::byte> message) const {
-  auto step = c.shake.feed(message);
-  if (c.opening.empty()) c.opening.assign(message.begin(), message.end());
-  else if (!step && !c.shake.peer().node) {
-    for (const auto& t : options_.tenants) {
-      auto other = handshake::acceptor(t.key, c.nonce, directory_identity);
-      if (!other.feed(c.opening)) continue;
-      step = other.feed(message);
-      if (!step) continue;
-      c.shake = std::move(other);
-      c.tenant = &t;
-      break;
-    }
-  }
-  return step;
-}
-
 bool directory_server::shake(connection& c, std::span<const std::byte> message) {
-  auto step = feed(c, message);
+  auto step = c.shake.feed(message);
   if (!step) return false;
   if (step->at == handshake::progress::identified && c.by == way::outdated) {
     step = c.shake.admit();
     c.proved = true;
   } else if (step->at == handshake::progress::identified) {
     // A client must not pass on another's proof under a key of its own.
-    const auto key = c.tenant ? static_cast<std::size_t>(c.tenant - options_.tenants.data()) + 1 : 0;
-    if (c.by == way::tls && static_cast<const tls_stream&>(*c.stream).known_key() != key) return false;
+    const auto owner = [&](std::size_t key) { return c.keys->tenant(options_.tenants, key); };
+    c.tenant = owner(c.shake.known());
+    if (c.by == way::tls && owner(static_cast<const tls_stream&>(*c.stream).known_key()) != c.tenant)
+      return false;
     const auto& peer = c.shake.peer();
     const auto shard = peer.wanted_node == store_wire::directory_node ? peer.wanted_incarnation : shards_max;
     if (shard < options_.shards.size()) c.wanted = options_.shards[shard];
@@ -402,6 +402,7 @@ void directory_server::drop(std::uint64_t token) {
 bool directory_server::tick() {
   const auto now = clock_type::now();
   core_.tick(now);
+  renew_tenants();
   std::vector<std::uint64_t> late;
   for (const auto& [token, c] : connections_)
     if (c->session == 0 && now - c->since > options_.greeting) late.push_back(token);

@@ -16,6 +16,7 @@
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/link_stream.hpp"
+#include "transport/net/secret_file.hpp"
 #include "transport/net/socket.hpp"
 #include "transport/net/tls_stream.hpp"
 
@@ -33,7 +34,7 @@ class directory_server;
 struct directory_server_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
-  std::string secret;      ///< holders, and clients that are no tenant's, prove that they know it
+  key_ring secret;         ///< holders, and clients that are no tenant's, prove that they know it
   std::vector<store_tenant> tenants;
   object_table_options table;
   duration greeting = std::chrono::seconds(5);     ///< a client that has not proved itself by then is turned
@@ -63,12 +64,21 @@ class directory_server : private loop_poller {
   /// How a connection comes. Over TCP its first bytes tell: all clients speak TLS but older ones, before
   /// `store_wire::version` 17, which are told in their own way that they are too old.
   enum class way : std::uint8_t { near, unheard, tls, outdated };
+  /// What a client may prove that it knows: the cluster's keys, then each tenant's.
+  struct known_keys {
+    std::size_t cluster = 0;
+    std::vector<std::string> all;
+    tls_stream::keyring tls;
+    /// @returns null for a key of the cluster. @param key  its place in `all`
+    const store_tenant* tenant(std::span<const store_tenant> tenants, std::size_t key) const {
+      return key < cluster ? nullptr : &tenants[key - cluster];
+    }
+  };
   struct connection {
     std::unique_ptr<link_stream> stream;
     std::uint64_t token = 0;
-    handshake::nonce nonce;
+    std::shared_ptr<const known_keys> keys;  ///< as they were when it came
     handshake shake;
-    std::vector<std::byte> opening;  ///< the other side's first bytes
     const store_tenant* tenant = nullptr;
     time_point since{};
     std::uint64_t session = 0;  ///< zero until the other side has proved itself
@@ -85,12 +95,11 @@ class directory_server : private loop_poller {
   };
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
-        keys_(keys_of(options_)),
         core_(options_.table,
               {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
               std::move(notes),
               [secret = options_.secret, of = options_.table.first_ticket](const std::string& tenant) {
-                return endpoint_wire::endpoint_key(secret, {of, tenant});
+                return endpoint_wire::endpoint_key(secret.own(), {of, tenant});
               }) {}
 
   void open_unix_endpoint(const socket_address& at);
@@ -106,7 +115,6 @@ class directory_server : private loop_poller {
   void adopt(std::unique_ptr<connection> one);
   bool read(connection& c);
   bool take(connection& c, std::span<const std::byte>& left);
-  result<handshake::step> feed(connection& c, std::span<const std::byte> message) const;
   bool shake(connection& c, std::span<const std::byte> message);
   bool write(connection& c);
   void drop(std::uint64_t token);
@@ -120,10 +128,12 @@ class directory_server : private loop_poller {
   void arm() override;
   void disarm() override;
 
-  static tls_stream::keyring keys_of(const directory_server_options& o);
+  const std::shared_ptr<const known_keys>& keys();
+  void renew_tenants();
 
   directory_server_options options_;
-  tls_stream::keyring keys_;  ///< the cluster's, then the tenants' in their order
+  std::shared_ptr<const known_keys> keys_;  ///< as the last connection found them
+  std::string tenants_by_;                  ///< the cluster's key that the tenants' were made of
   directory_core core_;
   unique_fd listener_, near_;
   std::uint16_t port_ = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr node_id owner_node{3}, client_node{4};
 }
 
-result<std::unique_ptr<descriptor_endpoint>> descriptor_endpoint::open(std::string secret, int fd) {
+result<std::unique_ptr<descriptor_endpoint>> descriptor_endpoint::open(key_ring secret, int fd) {
   std::unique_ptr<descriptor_endpoint> made{new descriptor_endpoint(std::move(secret), fd)};
   const auto number = make_random_u64();
   if (!number) return fail(number.error());
@@ -47,8 +47,8 @@ void descriptor_endpoint::accept_all() {
     const auto nonce = make_nonce();
     if (!nonce || !same_user(fd.get()) || connections_.size() >= connections_max) continue;
     const link_identity self{link_kind::store, owner_node, 0, 0, {}, 0};
-    auto made =
-        std::make_unique<connection>(connection{std::move(fd), handshake::acceptor(secret_, *nonce, self)});
+    auto made = std::make_unique<connection>(
+        connection{std::move(fd), handshake::acceptor(secret_.accepted(), *nonce, self)});
     auto* const v = made.get();
     const auto token = std::make_shared<std::uint64_t>(0);
     *token = loop_->add(v->fd.get(), EPOLLIN, [this, v, token](std::uint32_t) {

@@ -13,6 +13,7 @@
 #include "storage/objects/segment/page_filler.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
@@ -20,7 +21,7 @@ namespace mooncaf {
 class descriptor_endpoint {
  public:
   /// @param fd  of a sealed memfd; stays the caller's, and open as long as the name.
-  static result<std::unique_ptr<descriptor_endpoint>> open(std::string secret, int fd);
+  static result<std::unique_ptr<descriptor_endpoint>> open(key_ring secret, int fd);
   ~descriptor_endpoint();
   /// The address for `mapped_segment::map`: a name in the abstract namespace.
   const std::string& name() const noexcept { return name_; }
@@ -30,12 +31,13 @@ class descriptor_endpoint {
     unique_fd fd;
     handshake shake;
   };
-  descriptor_endpoint(std::string secret, int fd) : secret_(std::move(secret)), fd_(fd) {}
+  descriptor_endpoint(key_ring secret, int fd) : secret_(std::move(secret)), fd_(fd) {}
   void accept_all();
   /// @returns false when the connection is to go.
   bool serve(connection& v);
 
-  std::string secret_, name_;
+  const key_ring secret_;
+  std::string name_;
   int fd_;
   unique_fd listener_;
   std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;

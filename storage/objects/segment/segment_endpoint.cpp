@@ -31,9 +31,8 @@ std::span<std::byte> segment_endpoint::connection::step(std::uint64_t left) {
   return std::span{chunk}.first(bytes);
 }
 
-result<std::unique_ptr<segment_endpoint>> segment_endpoint::open(std::string store_key,
-                                                                 const std::string& host, std::uint16_t port,
-                                                                 shared_ledger& ledger) {
+result<std::unique_ptr<segment_endpoint>> segment_endpoint::open(key_ring store_key, const std::string& host,
+                                                                 std::uint16_t port, shared_ledger& ledger) {
   const auto at = resolve_tcp(host, port);
   if (!at) return fail(at.error());
   auto listener = listen_tcp(*at);
@@ -139,7 +138,9 @@ result<endpoint_wire::greeting> segment_endpoint::greet(int fd) {
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
   const link_identity self{link_kind::store, endpoint_wire::endpoint_node, 0, 0, {}, 0};
-  auto shake = handshake::acceptor(endpoint_wire::endpoint_key(store_key_, *who), *nonce, self);
+  auto keys = store_key_.accepted();
+  for (auto& key : keys) key = endpoint_wire::endpoint_key(key, *who);
+  auto shake = handshake::acceptor(std::move(keys), *nonce, self);
   for (;;) {
     std::vector<std::byte> message(shake.want());
     if (auto got = receive_whole(fd, message, until); !got) return fail(got.error());

@@ -19,6 +19,7 @@
 #include "storage/objects/segment/shared_ledger.hpp"
 #include "storage/objects/wire/endpoint_wire.hpp"
 #include "transport/net/event_loop.hpp"
+#include "transport/net/secret_file.hpp"
 
 namespace mooncaf {
 
@@ -30,7 +31,7 @@ class segment_endpoint {
  public:
   /// @param store_key  the tenants' keys are derived from it. @param port  0: any free one.
   /// @param ledger  must outlive the endpoint. @error as `listen_tcp`
-  static result<std::unique_ptr<segment_endpoint>> open(std::string store_key, const std::string& host,
+  static result<std::unique_ptr<segment_endpoint>> open(key_ring store_key, const std::string& host,
                                                         std::uint16_t port, shared_ledger& ledger);
   static constexpr std::size_t connections_max = 128;
   ~segment_endpoint();
@@ -48,7 +49,7 @@ class segment_endpoint {
     bool asks = false;     ///< between a question and the end of its answer
     bool leaving = false;  ///< its place is another's
   };
-  segment_endpoint(std::string store_key, shared_ledger& ledger)
+  segment_endpoint(key_ring store_key, shared_ledger& ledger)
       : store_key_(std::move(store_key)), ledger_(ledger) {}
   void accept_all();
   void serve(connection& v);
@@ -62,7 +63,7 @@ class segment_endpoint {
   bool read(connection& v, const std::string& tenant, const endpoint_wire::request& r);
   bool write(connection& v, const std::string& tenant, const endpoint_wire::request& r);
 
-  const std::string store_key_;
+  const key_ring store_key_;
   shared_ledger& ledger_;
   unique_fd listener_;
   std::uint16_t port_ = 0;

@@ -29,9 +29,9 @@ error about(const error& e, bool heard) {
   return e;
 }
 
-result<std::unique_ptr<link_stream>> encrypted(unique_fd fd, const std::string& secret, time_point until) {
+result<std::unique_ptr<link_stream>> encrypted(unique_fd fd, const key_ring& secret, time_point until) {
   std::unique_ptr<link_stream> below = std::make_unique<socket_stream>(std::move(fd));
-  auto made = tls_stream::client(below, tls_key{secret});
+  auto made = tls_stream::client(below, tls_key{secret.own()});
   if (!made) return fail(made.error());
   auto& stream = **made;
   for (auto done = stream.greet();; done = stream.greet()) {
@@ -95,7 +95,7 @@ result<void> directory_link::greet(const directory_address& to, time_point until
   if (!nonce) return fail(nonce.error());
   const link_identity self{
       link_kind::store, store_wire::directory_client_node, 0, 0, store_wire::directory_node, to.shard};
-  auto shake = handshake::initiator(to.secret, *nonce, self);
+  auto shake = handshake::initiator(to.secret.own(), *nonce, self);
   if (auto sent = send_all(shake.opening(), until); !sent) return sent;
   for (bool done = false; !done;) {
     std::vector<std::byte> message(shake.want());

@@ -17,6 +17,7 @@
 #include "runtime/base/units.hpp"
 #include "storage/objects/wire/store_wire.hpp"
 #include "transport/net/link_stream.hpp"
+#include "transport/net/secret_file.hpp"
 #include "transport/net/short_wait.hpp"
 #include "transport/net/socket.hpp"
 
@@ -25,7 +26,7 @@ namespace mooncaf {
 struct directory_address {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
-  std::string secret;
+  key_ring secret;
   std::uint32_t shard = 0;  ///< the shard of the directory that is asked
   bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
   std::string own_host;     ///< name of this machine, and where it stands: `host_at`

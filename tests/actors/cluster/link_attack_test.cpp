@@ -17,7 +17,7 @@ using node = linked_system<caf::id_block::cluster_tests>;
 
 namespace {
 
-cluster_secret our_secret() { return cluster_secret::from_text("the secret of this cluster").value(); }
+key_ring our_secret() { return {"the secret of this cluster"}; }
 
 /// A guarded node, a friend with a link to it, and the port to attack.
 struct fortress {

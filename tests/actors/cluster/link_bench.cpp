@@ -66,8 +66,7 @@ double flood(linked_system<caf::id_block::cluster_tests>& from, const echo_actor
 }
 
 void measure(bool encrypted, figures& into) {
-  pair systems{encrypted ? std::optional{cluster_secret::from_text("the secret of this cluster").value()}
-                         : std::nullopt};
+  pair systems{encrypted ? key_ring{"the secret of this cluster"} : key_ring{}};
   auto far = systems.reach(systems.a.keep(echo_actor{systems.a.sys.spawn<echo>()})).value();
   auto ping = systems.b.keep(ping_actor{systems.b.sys.spawn<pinger>(&into.round_trip_us)});
   systems.b.ask<std::string>(ping, count_atom_v, far).value();

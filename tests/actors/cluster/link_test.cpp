@@ -2,10 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "tests/actors/cluster/echo.hpp"
 #include "tests/support/actor_fixture.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::testing;
@@ -14,8 +17,7 @@ using pair = two_systems<caf::id_block::cluster_tests>;
 
 namespace {
 
-cluster_secret secret_of(std::string_view text) { return cluster_secret::from_text(text).value(); }
-const auto ours = [] { return secret_of("the secret of this cluster"); };
+const auto ours = [] { return key_ring{"the secret of this cluster"}; };
 
 echo_actor spawn_echo(node& n) { return n.keep(echo_actor{n.sys.spawn<echo>()}); }
 
@@ -24,7 +26,7 @@ echo_actor spawn_echo(node& n) { return n.keep(echo_actor{n.sys.spawn<echo>()});
 TEST_CASE("messages, answers and errors cross a link, with a secret and without") {
   for (const bool authenticated : {false, true}) {
     CAPTURE(authenticated);
-    pair systems{authenticated ? std::optional{ours()} : std::nullopt};
+    pair systems{authenticated ? ours() : key_ring{}};
     auto far = systems.reach(spawn_echo(systems.a));
     REQUIRE_MESSAGE(far, to_string(far.error()));
     CHECK(systems.b.ask<std::string>(*far, echo_atom_v, std::string{"hello"}) == std::string{"hello"});
@@ -90,7 +92,7 @@ TEST_CASE("a node with another secret gets nothing, and disturbs nobody") {
   auto far = friends.b.link.dial<echo_actor>("127.0.0.1", *port);
   REQUIRE(far);
 
-  node stranger{secret_of("the secret of another cluster")};
+  node stranger{key_ring{"the secret of another cluster"}};
   for (int i = 0; i < 20; ++i) {
     const auto refused = stranger.link.dial<echo_actor>("127.0.0.1", *port);
     REQUIRE_FALSE(refused);
@@ -101,6 +103,45 @@ TEST_CASE("a node with another secret gets nothing, and disturbs nobody") {
   }
   CHECK(eventually([&] { return friends.a.link.counters().refused == 20; }));
   CHECK(eventually([&] { return friends.a.link.counters().admitted == 1; }));
+}
+
+TEST_CASE("a cluster gets another secret, file by file, and nobody is shut out meanwhile") {
+  const test::temp_dir folder;
+  const auto put = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder / "draft") << text;
+    std::filesystem::permissions(folder / "draft", std::filesystem::perms{0600});
+    std::filesystem::rename(folder / "draft", folder / name);
+  };
+  const auto ring = [&](const std::string& name) {
+    return key_ring{secret_file::open(folder / name).value(), "control plane v1"};
+  };
+  const std::string old = "the secret of this cluster\n", fresh = "the secret of its future\n";
+  for (const auto* name : {"a", "b", "old"}) put(name, old);
+  node a{ring("a")}, b{ring("b")};
+  const auto port_a = a.link.publish(spawn_echo(a), "127.0.0.1", 0),
+             port_b = b.link.publish(spawn_echo(b), "127.0.0.1", 0);
+  REQUIRE((port_a && port_b));
+  const auto linked = [&](std::uint16_t port) {  // as a newcomer of `a`'s host and one of `b`'s
+    for (const auto* name : {"a", "b"}) {
+      node newcomer{ring(name)};
+      const auto far = newcomer.link.dial<echo_actor>("127.0.0.1", port);
+      REQUIRE_MESSAGE(far, name << ": " << to_string(far.error()));
+      CHECK(newcomer.ask<std::string>(*far, echo_atom_v, std::string{"hello"}) == std::string{"hello"});
+    }
+  };
+  auto stands = b.link.dial<echo_actor>("127.0.0.1", *port_a);
+  REQUIRE(stands);
+  for (const auto& text : {old + fresh, fresh + old, fresh})
+    for (const auto* name : {"b", "a"}) {
+      CAPTURE(text);
+      CAPTURE(name);
+      put(name, text);
+      linked(*port_a);
+      linked(*port_b);
+      CHECK(b.ask<std::string>(*stands, echo_atom_v, std::string{"still"}) == std::string{"still"});
+    }
+  node late{ring("old")};
+  CHECK(late.link.dial<echo_actor>("127.0.0.1", *port_a).error() == ec::unauthenticated);
 }
 
 TEST_CASE("a node without a secret cannot join one that has one, nor the other way round") {
@@ -179,7 +220,7 @@ TEST_CASE("another protocol version is refused by name") {
 TEST_CASE("links open and close a hundred times without a hang") {
   for (int i = 0; i < 100; ++i) {
     CAPTURE(i);
-    pair systems{i % 2 == 0 ? std::optional{ours()} : std::nullopt};
+    pair systems{i % 2 == 0 ? ours() : key_ring{}};
     auto far = systems.reach(spawn_echo(systems.a));
     REQUIRE(far);
     if (i % 3 == 0) REQUIRE(systems.b.ask<std::string>(*far, echo_atom_v, std::string{"x"}));

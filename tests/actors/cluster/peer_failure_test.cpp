@@ -23,9 +23,7 @@ const system_settings patient{.scheduler_threads = 1,
                               .heartbeat_interval = std::chrono::milliseconds(100),
                               .connection_timeout = std::chrono::seconds(20)};
 
-std::optional<cluster_secret> secret_if(bool wanted) {
-  return wanted ? std::optional{cluster_secret::from_text(secret_text).value()} : std::nullopt;
-}
+key_ring secret_if(bool wanted) { return wanted ? key_ring{secret_text} : key_ring{}; }
 
 /// Waits for the DOWN message of an actor that `n.self` monitors.
 std::optional<duration> time_to_down(node& n, duration limit) {

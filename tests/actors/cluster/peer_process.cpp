@@ -12,8 +12,7 @@ using namespace mooncaf;
 
 int main(int argc, char** argv) {
   claim_stop_signals();
-  std::optional<cluster_secret> secret;
-  if (argc > 2) secret = cluster_secret::from_text(argv[2]).value();
+  const key_ring secret = argc > 2 ? key_ring{argv[2]} : key_ring{};
   testing::linked_system<caf::id_block::cluster_tests> node{secret};
   const auto root = node.keep(testing::echo_actor{node.sys.spawn<testing::echo>()});
   const auto port = node.link.publish(root, "127.0.0.1", static_cast<std::uint16_t>(std::atoi(argv[1])));

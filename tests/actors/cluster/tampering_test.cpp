@@ -70,7 +70,7 @@ class meddler {
 }  // namespace
 
 TEST_CASE("a link breaks rather than deliver a message that somebody changed on the way") {
-  const auto secret = cluster_secret::from_text("the secret of this cluster").value();
+  const key_ring secret{"the secret of this cluster"};
   node callee{secret};
   node caller{secret};
   const auto root = callee.keep(echo_actor{callee.sys.spawn<echo>()});

@@ -100,7 +100,8 @@ TEST_CASE("another secret opens neither directory nor segment") {
   CHECK(refused.error() == ec::unauthenticated);
   const auto segments = world.client()->segments();
   REQUIRE(segments);
-  CHECK_FALSE(mapped_segment::map(segments->at(0).address.unix_name, wrong.secret, clock_type::now() + 5s));
+  CHECK_FALSE(
+      mapped_segment::map(segments->at(0).address.unix_name, wrong.secret.own(), clock_type::now() + 5s));
 }
 
 TEST_CASE("a holder that leaves takes along what lay there alone") {

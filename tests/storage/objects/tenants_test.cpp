@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
@@ -15,6 +17,7 @@
 #include "storage/objects/directory/directory_server.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
 #include "tests/storage/objects/store_cluster.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using mooncaf::test::key_a;
@@ -26,7 +29,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-directory_address address(std::uint16_t port, const std::string& key) {
+directory_address address(std::uint16_t port, const key_ring& key) {
   directory_address a;
   a.port = port;
   a.secret = key;
@@ -36,11 +39,12 @@ directory_address address(std::uint16_t port, const std::string& key) {
 
 /// A directory with two tenants, and segments that outlive it.
 struct store_of_two {
-  explicit store_of_two(std::uint64_t quota = 8 * MiB, int segments = 2) {
+  explicit store_of_two(std::uint64_t quota = 8 * MiB, int segments = 2, key_ring known = secret)
+      : keys(std::move(known)) {
     start(quota, 0);
     for (int i = 0; i < segments; ++i) {
       segment_mount_options segment;
-      segment.directory = address(port, secret);
+      segment.directory = address(port, keys);
       segment.name = "s" + std::to_string(i);
       segment.bytes = 32 * MiB;
       auto l = segment_mount::start(std::move(segment));
@@ -50,7 +54,7 @@ struct store_of_two {
   }
   void start(std::uint64_t quota, std::uint16_t at) {
     directory_server_options o;
-    o.secret = secret;
+    o.secret = keys;
     o.port = at;
     o.tenants = {{"a", key_a, {quota, 1000}}, {"b", key_b, {quota, 1000}}};
     o.recovery = at == 0 ? 0ms : 500ms;
@@ -60,11 +64,12 @@ struct store_of_two {
     directory = std::move(*d);
     port = directory->port();
   }
-  std::unique_ptr<store_client> client(const std::string& key) const {
+  std::unique_ptr<store_client> client(const key_ring& key) const {
     auto c = store_client::connect({address(port, key), 1 * MiB});
     REQUIRE_MESSAGE(c, (c ? "" : c.error().detail));
     return std::move(*c);
   }
+  const key_ring keys;
   std::uint16_t port = 0;
   std::unique_ptr<directory_server> directory;
   std::vector<std::unique_ptr<segment_mount>> holders;
@@ -230,6 +235,50 @@ TEST_CASE("tenants see, list, count and remove their own objects, and nobody's k
       store_client::connect({address(world.port, "another key, of nobody that is here"), 1 * MiB});
   REQUIRE_FALSE(stranger);
   CHECK(stranger.error() == ec::unauthenticated);
+}
+
+TEST_CASE(
+    "another secret of the cluster shuts out no client, tenants' among them, and the old one opens nothing") {
+  const test::temp_dir folder;
+  const auto rotate = [&](const std::string& text) {
+    std::ofstream(folder / "draft") << text;
+    std::filesystem::permissions(folder / "draft", std::filesystem::perms{0600});
+    std::filesystem::rename(folder / "draft", folder / "secret");
+  };
+  const auto ring = [&] {
+    return key_ring{secret_file::open(folder / "secret").value(), std::string{store_key_purpose}};
+  };
+  const std::string old = "the old secret of all\n", fresh = "the new secret of all\n";
+  rotate(old);
+  const key_ring stale{ring().own()};
+  const store_of_two world{8 * MiB, 2, ring()};
+  const auto a = world.client(key_a), whole = world.client(ring());
+  const auto bytes = noise(100'000, 7);
+  for (const auto& text : {old, old + fresh, fresh + old, fresh}) {
+    CAPTURE(text);
+    rotate(text);
+    const auto late = world.client(key_a), late_whole = world.client(ring());
+    // The directory sees the change at its next tick, and a tenant's client that was told to connect again does.
+    for (auto* const c : {a.get(), whole.get(), late.get(), late_whole.get()}) {
+      CHECK(soon([&] { return put(*c, "object", bytes) == store_code::ok && get(*c, "object") == bytes; }));
+      CHECK(remove(*c, "object") == store_code::ok);
+    }
+  }
+  // At a segment that the tenant's old client has not been to it needs the key of now.
+  segment_mount_options segment;
+  segment.directory = address(world.port, ring());
+  segment.name = "late";
+  segment.bytes = 32 * MiB;
+  const auto mounted = segment_mount::start(std::move(segment));
+  REQUIRE(mounted);
+  put_policy there;
+  there.preferred = {"late"};
+  CHECK(soon([&] { return put(*a, "there", bytes, there) == store_code::ok && get(*a, "there") == bytes; }));
+  CHECK(a->list({}, 10, "late").objects.size() == 1);
+
+  const auto refused = store_client::connect({address(world.port, stale), 1 * MiB});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == ec::unauthenticated);
 }
 
 TEST_CASE("parts of a tenant's objects are written and read in any order, and replicas count") {
