@@ -109,31 +109,29 @@ selection=(-LE fuzz)
 status=0
 [[ $label == fuzz ]] || ctest --test-dir "$build" -j "$jobs" "${ctest_options[@]}" "${selection[@]}" --output-junit "$results/tests.xml" || status=1
 
-# Fuzz targets need clang, and instrument the parsers alone, so they have a build folder of their own.
+# Parsers of foreign bytes are fuzzed, and the state machines of requests, the store and the campaign that plays them run,
+# under AddressSanitizer and UBSan: one build folder, of clang, which has a fuzzer.
 fuzz_skip=
-if ((fuzz_seconds > 0)) && [[ -z $label || $label == fuzz ]] && [[ -z $sanitize ]]; then
-  begin_stage "fuzz targets, ${fuzz_seconds} s each"
+if [[ -z $sanitize && " unit fuzz " == *" ${label:-unit} "* ]]; then
+  begin_stage "AddressSanitizer and UBSan: requests, storage, campaign, and fuzz targets of ${fuzz_seconds} s each"
   if clang=$(command -v clang++-14 || command -v clang++); then
+    sanitize_with asan
     quietly cmake -G Ninja -B build-fuzz -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clang" \
       -DMOONCAF_UNITY=ON -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" -DMOONCAF_FUZZ_SEED="$fuzz_seed" || give_up
-    mapfile -t targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
-    if ((${#targets[@]})); then
-      NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" || give_up
-      ctest --test-dir build-fuzz -j "$(nproc)" "${ctest_options[@]}" -L fuzz --output-junit "$results/fuzz.xml" || status=1
+    targets=() chosen=()
+    if [[ $label != fuzz ]]; then
+      targets+=(mooncaf_{request,storage}_tests mooncaf_campaign)
+      chosen+=('request|storage|campaign')
     fi
+    if ((fuzz_seconds > 0)) && [[ $label != unit ]]; then
+      mapfile -t -O ${#targets[@]} targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
+      chosen+=('fuzz_.*')
+    fi
+    NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" || give_up
+    ctest --test-dir build-fuzz -j "$(nproc)" "${ctest_options[@]}" -R "^($(IFS='|'; echo "${chosen[*]}"))\$" --output-junit "$results/asan.xml" || status=1
   else
     fuzz_skip="no clang++ was found, so no fuzz target ran"
   fi
-fi
-
-# The state machines of requests, the store and the campaign that plays them run under AddressSanitizer and UBSan, too.
-if [[ -z $sanitize ]] && [[ -z $label || $label == unit ]]; then
-  begin_stage "AddressSanitizer and UBSan: requests, storage, campaign"
-  sanitize_with asan
-  quietly cmake -G Ninja -B build-asan -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOONCAF_UNITY=ON "${instrument[@]}" || give_up
-  NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-asan mooncaf_{request,storage}_tests mooncaf_campaign || give_up
-  ctest --test-dir build-asan -j "$(nproc)" "${ctest_options[@]}" -R '^(request|storage|campaign)$' \
-    --output-junit "$results/asan.xml" || status=1
 fi
 finish_stage
 

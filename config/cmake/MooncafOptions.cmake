@@ -14,6 +14,13 @@ set(MOONCAF_DEBUG_INFO "-g1" CACHE STRING "What of debug information RelWithDebI
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 ${MOONCAF_DEBUG_INFO} -DNDEBUG")
 
 set(MOONCAF_SANITIZE "" CACHE STRING "Sanitizers: 'address,undefined' or 'thread'")
+option(MOONCAF_FUZZ "Build the fuzz targets, and all of the product for them (clang only; with address,undefined)" OFF)
+if(MOONCAF_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "MOONCAF_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++-14")
+  endif()
+  set(MOONCAF_SANITIZE "address,undefined")
+endif()
 
 find_package(Threads REQUIRED)
 find_program(MOONCAF_CCACHE ccache)
@@ -50,6 +57,9 @@ if(MOONCAF_SANITIZE)
   # -O1: half the compiler's time of -O2, since much of what is instrumented would be optimised in vain.
   target_compile_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE} -fno-omit-frame-pointer -O1)
   target_link_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE})
+  if(MOONCAF_FUZZ)
+    target_compile_options(mooncaf_options INTERFACE -fsanitize=fuzzer-no-link)
+  endif()
   if(MOONCAF_SANITIZE MATCHES "undefined")
     # CAF 0.17 binds null references in its init functions and its intrusive queues trip vptr.
     target_compile_options(mooncaf_options INTERFACE -fno-sanitize=null,vptr -fno-sanitize-recover=all)

@@ -89,8 +89,7 @@ std::vector<plan_cluster> others_of(const plan_problem& p, const plan_cluster& c
     const auto x = parts_of(p, a), y = parts_of(p, b);
     return std::tuple{x.cache_gb, x.ssd_gb, x.nic_gbit, a} < std::tuple{y.cache_gb, y.ssd_gb, y.nic_gbit, b};
   });
-  const auto twice = std::ranges::unique(all);
-  all.erase(twice.begin(), twice.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

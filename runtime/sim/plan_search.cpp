@@ -298,7 +298,7 @@ std::optional<plan_cluster> strongest(plan_judge& judge, const plan_cluster& fir
   double most = 0;
   auto forms = forms_of(p, first);
   // Clusters that usually carry more come first: later ones are only compared with them.
-  std::ranges::stable_partition(forms, [](const plan_cluster& f) { return !f.coupled(); });
+  std::stable_partition(forms.begin(), forms.end(), [](const plan_cluster& f) { return !f.coupled(); });
   for (const auto& form : forms) split_sweep{judge, splits_of(p, form), best, most}.run();
   return best;
 }

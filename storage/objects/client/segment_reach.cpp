@@ -274,7 +274,7 @@ result<std::uint64_t> segment_reach::in_stripes(std::span<const replica_place> p
   } else {
     std::vector<std::future<result<void>>> under_way;
     for (const auto& [segment, some] : by_segment)
-      under_way.push_back(std::async(std::launch::async, [&] { return all_of(some); }));
+      under_way.push_back(std::async(std::launch::async, [&, &mine = some] { return all_of(mine); }));
     for (auto& one : under_way)
       if (auto ended = one.get(); !ended) outcome = ended;
   }

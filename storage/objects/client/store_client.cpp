@@ -178,9 +178,9 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
 void store_client::publish(const endings& all, std::vector<store_code>& codes) {
   std::vector<std::pair<directory_link*, result<std::uint64_t>>> asked;
   for (const auto& [to, some] : all)
-    asked.emplace_back(to, to->ask(op::publish, [&](byte_writer& out) {
-      out.put(static_cast<std::uint32_t>(some.size()));
-      for (const auto& e : some) {
+    asked.emplace_back(to, to->ask(op::publish, [&mine = some](byte_writer& out) {
+      out.put(static_cast<std::uint32_t>(mine.size()));
+      for (const auto& e : mine) {
         out.put(e.ticket);
         out.put(e.checksum);
       }
@@ -196,10 +196,10 @@ void store_client::publish(const endings& all, std::vector<store_code>& codes) {
 
 void store_client::revoke(const endings& all) {
   for (const auto& [to, some] : all)
-    to->ask(op::revoke, [&](byte_writer& out) {
-        out.put(static_cast<std::uint32_t>(some.size()));
-        for (const auto& e : some) out.put(e.ticket);
-      }).and_then([&](std::uint64_t number) { return to->wait(number); });
+    to->ask(op::revoke, [&mine = some](byte_writer& out) {
+        out.put(static_cast<std::uint32_t>(mine.size()));
+        for (const auto& e : mine) out.put(e.ticket);
+      }).and_then([link = to](std::uint64_t number) { return link->wait(number); });
 }
 
 // ---- the rest ----
