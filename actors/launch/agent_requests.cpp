@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -18,9 +19,11 @@
 #include "actors/launch/child_process.hpp"
 #include "actors/launch/cluster_command.hpp"
 #include "actors/launch/health_check.hpp"
+#include "actors/launch/weights.hpp"
 #include "config/value.hpp"
 #include "runtime/base/posix.hpp"
 #include "storage/memory_room.hpp"
+#include "transport/net/secret.hpp"
 
 namespace mooncaf::launch {
 
@@ -29,6 +32,9 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 namespace fs = std::filesystem;
+
+/// An offer of a model ends when no fetch goes on for so long.
+constexpr duration offer_idle = 30s;
 
 /// Until the next look at another process.
 void pause() { ::poll(nullptr, 0, 20); }
@@ -62,6 +68,16 @@ result<json> examine(const run_folder& folder, const json& asked) {
   return facts;
 }
 
+/// In a child that is to stay: ssh waits as long as a process of its session holds one of its pipes.
+void leave_caller(const char* log = "/dev/null") {
+  ::setsid();
+  const int in = ::open("/dev/null", O_RDONLY);
+  const int out = ::open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  ::dup2(in, 0);
+  ::dup2(out, 1);
+  ::dup2(out, 2);
+}
+
 result<void> start_agent(const run_folder& folder, const std::string& name) {
   const auto program = own_program();
   const pid_t pid = ::fork();
@@ -71,12 +87,7 @@ result<void> start_agent(const run_folder& folder, const std::string& name) {
     ::sigemptyset(&early);
     for (const int s : {SIGHUP, SIGTERM}) ::sigaddset(&early, s);
     ::sigprocmask(SIG_BLOCK, &early, nullptr);
-    ::setsid();  // ssh waits for nobody who has left its session and holds none of its pipes
-    const int in = ::open("/dev/null", O_RDONLY);
-    const int out = ::open(folder.file("agent.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    ::dup2(in, 0);
-    ::dup2(out, 1);
-    ::dup2(out, 2);
+    leave_caller(folder.file("agent.log").c_str());
     ::close_range(3, ~0u, 0);
     ::execl(program.c_str(), program.c_str(), "agent", "run", name.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
@@ -240,6 +251,53 @@ result<json> take_secrets(const run_folder& folder, const json& asked) {
   return written ? result<json>{json::object()} : fail(written.error());
 }
 
+key_ring weights_key(const json& asked) {
+  const auto lines = asked.at("secret").get<std::string>();
+  const auto secret = cluster_secret::from_text(lines.substr(0, lines.find('\n')));
+  if (!secret) return {};
+  const auto key = secret->derive(weights_key_purpose);
+  return std::string{reinterpret_cast<const char*>(key.data()), key.size()};
+}
+
+/// The offer is a process of its own, which ends by itself; it needs no run folder.
+result<json> offer(const json& asked) {
+  const auto path = asked.at("path").get<std::string>(), host = asked.at("host").get<std::string>();
+  const auto secret = weights_key(asked);
+  std::array<int, 2> told{};
+  if (::pipe2(told.data(), O_CLOEXEC) != 0) return fail(ec::io_error, "pipe: " + errno_text());
+  unique_fd in{told[0]}, out{told[1]};
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail(ec::io_error, "fork: " + errno_text());
+  if (pid == 0) {
+    leave_caller();
+    in.reset();
+    const auto done = offer_weights(path, secret, host, 0, false, offer_idle, [&](std::uint16_t port) {
+      ::dprintf(out.get(), "%u\n", static_cast<unsigned>(port));
+      out.reset();
+    });
+    if (!done) ::dprintf(out.get(), "%s\n", done.error().detail.c_str());
+    ::_exit(done ? 0 : 1);
+  }
+  out.reset();
+  std::string said;
+  for (char c = 0; ::read(in.get(), &c, 1) == 1 && c != '\n';) said += c;
+  const auto port = config::parse_integer(said);
+  if (!port) return fail(ec::unavailable, said.empty() ? "the offer of " + path + " ended at once" : said);
+  return json{{"at", to_string(host_port{host, static_cast<std::uint16_t>(*port)})}};
+}
+
+result<json> fetch(const json& asked) {
+  file_fetch_options options;
+  options.secret = weights_key(asked);
+  options.sources = asked.at("from").get<std::vector<std::string>>();
+  options.destination = asked.at("to").get<std::string>();
+  options.host = asked.at("host").get<std::string>();
+  weights_progress progress{[](const std::string& text) { ::dprintf(2, "%s\n", text.c_str()); }};
+  const auto done = fetch_files(options, std::ref(progress));
+  if (!done) return fail(done.error());
+  return json{{"dropped", done->dropped}};
+}
+
 /// Becomes `tail`, which knows how to follow several files.
 result<void> show_logs(const run_folder& folder, std::span<const std::string> words) {
   std::vector<std::string> command{"tail", "-n", "100"};
@@ -270,6 +328,8 @@ result<json> answer(const std::string& verb, const run_folder& folder, const std
   if (!asked.is_object())
     return fail(ec::invalid_argument, "no request on standard input; `mooncaf up` runs this command");
   if (verb == "secret") return take_secrets(folder, asked);
+  if (verb == "offer") return offer(asked);
+  if (verb == "fetch") return fetch(asked);
   return verb == "examine" ? examine(folder, asked) : carry(folder, name, asked);
 }
 
@@ -277,7 +337,7 @@ result<json> answer(const std::string& verb, const run_folder& folder, const std
 
 int agent_command(std::span<const std::string> args, const sim::console& io) {
   cli::command_line line;
-  line.usage = "mooncaf agent run|examine|carry|secret|state|logs CLUSTER/HOST";
+  line.usage = "mooncaf agent run|examine|offer|fetch|carry|secret|state|logs CLUSTER/HOST";
   line.summary =
       "Of `mooncaf up` on each host: `run` starts the host's processes, and again those that die; the others "
       "are "
@@ -297,8 +357,8 @@ int agent_command(std::span<const std::string> args, const sim::console& io) {
     const auto shown = show_logs(*folder, std::span{line.words}.subspan(2));
     return complain(io, shown.error(), 1);
   }
-  if (verb != "examine" && verb != "carry" && verb != "secret" && verb != "state")
-    return complain(io, {ec::invalid_argument, "unknown request '" + verb + "'"}, 2);
+  static const std::set<std::string_view> verbs{"examine", "offer", "fetch", "carry", "secret", "state"};
+  if (!verbs.contains(verb)) return complain(io, {ec::invalid_argument, "unknown request '" + verb + "'"}, 2);
   const auto answered = answer(verb, *folder, line.words[1]);
   if (!answered) return complain(io, answered.error(), 1);
   io.out << answered->dump() << "\n";

@@ -52,7 +52,9 @@ result<pid_t> start(const std::vector<std::string>& command, int in, int out, in
 
 /// Feeds the input and drains both outputs at once: a command that fills one pipe while it is fed would wait for ever.
 void exchange(const std::string& input, unique_fd& to,
-              std::array<std::pair<unique_fd*, std::string*>, 2> from) {
+              std::array<std::pair<unique_fd*, std::string*>, 2> from,
+              const std::function<void(const std::string&)>& hear) {
+  std::size_t heard = 0;
   ::fcntl(to.get(), F_SETFL, O_NONBLOCK);
   std::size_t sent = 0;
   if (input.empty()) to.reset();
@@ -72,13 +74,18 @@ void exchange(const std::string& input, unique_fd& to,
       if (n > 0) from[i].second->append(buffer.data(), static_cast<std::size_t>(n));
       else if (n == 0 || errno != EINTR) from[i].first->reset();
     }
+    const auto& said = *from[1].second;
+    for (auto end = said.find('\n', heard); hear && end != std::string::npos; end = said.find('\n', heard)) {
+      hear(said.substr(heard, end - heard));
+      heard = end + 1;
+    }
   }
 }
 
 }  // namespace
 
 result<command_outcome> run_command(const std::vector<std::string>& command, const std::string& input,
-                                    bool shows) {
+                                    bool shows, const std::function<void(const std::string&)>& hear) {
   ::signal(SIGPIPE, SIG_IGN);  // a command that reads none of its input
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
   for (auto* p : {&in, &out, &err})
@@ -90,7 +97,7 @@ result<command_outcome> run_command(const std::vector<std::string>& command, con
   out->write.reset();
   err->write.reset();
   command_outcome outcome;
-  exchange(input, in->write, {{{&out->read, &outcome.out}, {&err->read, &outcome.err}}});
+  exchange(input, in->write, {{{&out->read, &outcome.out}, {&err->read, &outcome.err}}}, hear);
   int status = 0;
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }

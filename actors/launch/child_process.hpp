@@ -1,6 +1,7 @@
 #pragma once
 // Runs a command and waits for its end.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,11 @@ struct command_outcome {
 
 /// @param input  for the command's standard input: the place for secrets, which arguments are not.
 /// @param shows  its output goes to this process's own, and none of it comes back.
+/// @param hear  is told each line of its standard error when it comes.
 /// @error `ec::io_error` if it cannot be started.
 result<command_outcome> run_command(const std::vector<std::string>& command, const std::string& input,
-                                    bool shows = false);
+                                    bool shows = false,
+                                    const std::function<void(const std::string&)>& hear = {});
 
 /// `word` as a POSIX shell reads it back: ssh hands the remote command to one.
 std::string shell_quoted(const std::string& word);

@@ -97,10 +97,10 @@ std::vector<std::string> cluster_access::command(std::size_t host,
   return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", h.ssh, remote};
 }
 
-result<std::string> cluster_access::ask(std::size_t host, const std::string& verb,
-                                        const std::string& input) const {
+result<std::string> cluster_access::ask(std::size_t host, const std::string& verb, const std::string& input,
+                                        const std::function<void(const std::string&)>& hear) const {
   const auto words = command(host, {verb});
-  const auto outcome = run_command(words, input);
+  const auto outcome = run_command(words, input, false, hear);
   if (!outcome) return fail(outcome.error());
   if (outcome->status == 0) return outcome->out;
   auto why = last_line(outcome->err);
@@ -178,6 +178,27 @@ result<void> cluster_access::carry(std::size_t host, const host_order& order) co
   return said ? result<void>{} : fail(said.error());
 }
 
+// The sources' offers end by themselves a while after the last fetch from them.
+result<void> cluster_access::fetch(std::size_t host, const std::vector<std::size_t>& sources,
+                                   const std::function<void(const std::string&)>& say) const {
+  const auto shared = secrets();
+  if (!shared) return fail(shared.error());
+  std::vector<std::string> offers, troubles;
+  for (const auto s : sources) {
+    const auto& from = plan_.hosts[s];
+    const auto said =
+        ask(s, "offer", json{{"path", from.model}, {"host", from.entry.address}, {"secret", *shared}}.dump());
+    const auto at = said ? json::parse(*said, nullptr, false) : json{};
+    if (at.is_object()) offers.push_back(at.value("at", ""));
+    else troubles.push_back(label(s) + ": " + (said ? last_line(*said) : said.error().detail));
+  }
+  if (offers.empty()) return fail(ec::unavailable, "no host offers the model: " + troubles.front());
+  const auto& h = plan_.hosts[host];
+  const json request{{"from", offers}, {"to", h.model}, {"host", h.entry.address}, {"secret", *shared}};
+  const auto said = ask(host, "fetch", request.dump(), say);
+  return said ? result<void>{} : fail(said.error());
+}
+
 result<host_state> cluster_access::state(std::size_t host) const {
   const auto said = ask(host, "state", "");
   if (!said) return fail(said.error());
@@ -214,8 +235,8 @@ void cluster_access::forget() const {
 }
 
 std::span<const std::string_view> command_names() {
-  static constexpr std::array<std::string_view, 9> names{
-      "up", "status", "logs", "drain", "stop", "restart", "scale", "rotate-secret", "agent"};
+  static constexpr std::array<std::string_view, 10> names{
+      "up", "status", "logs", "drain", "stop", "restart", "scale", "rotate-secret", "weights", "agent"};
   return names;
 }
 
@@ -225,11 +246,11 @@ bool is_command(std::string_view word) {
 
 int run_command(std::span<const std::string> args, const sim::console& io) {
   static const std::map<std::string_view, int (*)(std::span<const std::string>, const sim::console&)>
-      commands{{"up", up_command},       {"status", status_command},
-               {"logs", logs_command},   {"drain", drain_command},
-               {"stop", stop_command},   {"restart", restart_command},
-               {"scale", scale_command}, {"rotate-secret", rotate_secret_command},
-               {"agent", agent_command}};
+      commands{{"up", up_command},           {"status", status_command},
+               {"logs", logs_command},       {"drain", drain_command},
+               {"stop", stop_command},       {"restart", restart_command},
+               {"scale", scale_command},     {"rotate-secret", rotate_secret_command},
+               {"weights", weights_command}, {"agent", agent_command}};
   try {
     return commands.at(args.front())(args.subspan(1), io);
   } catch (const json::exception& e) {  // a field of another type, from another version or a damaged file

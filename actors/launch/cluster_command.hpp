@@ -30,6 +30,7 @@ int drain_command(std::span<const std::string> args, const sim::console& io);
 int stop_command(std::span<const std::string> args, const sim::console& io);
 int restart_command(std::span<const std::string> args, const sim::console& io);
 int scale_command(std::span<const std::string> args, const sim::console& io);
+int weights_command(std::span<const std::string> args, const sim::console& io);
 int rotate_secret_command(std::span<const std::string> args, const sim::console& io);
 /// The other commands run this one on each host.
 int agent_command(std::span<const std::string> args, const sim::console& io);
@@ -69,6 +70,9 @@ class cluster_access {
   result<host_facts> examine(std::size_t host) const;
   /// Makes the order true, and waits until it is.
   result<void> carry(std::size_t host, const host_order& order) const;
+  /// Brings the host its model from others, which have it. @param say  is told how far it is, by this thread
+  result<void> fetch(std::size_t host, const std::vector<std::size_t>& sources,
+                     const std::function<void(const std::string&)>& say) const;
   /// Empty where no agent runs.
   result<host_state> state(std::size_t host) const;
   /// Shows logs as they are on the host. @param node  empty: all of them
@@ -91,7 +95,8 @@ class cluster_access {
  private:
   cluster_access() = default;
   std::vector<std::string> command(std::size_t host, const std::vector<std::string>& words) const;
-  result<std::string> ask(std::size_t host, const std::string& verb, const std::string& input) const;
+  result<std::string> ask(std::size_t host, const std::string& verb, const std::string& input,
+                          const std::function<void(const std::string&)>& hear = {}) const;
 
   cluster_spec spec_;
   launch_plan plan_;

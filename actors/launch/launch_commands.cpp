@@ -37,8 +37,14 @@ std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core&
                                      const sim::console& io) {
   std::vector<std::future<result<host_facts>>> facts;
   for (const auto& a : batch)
-    facts.push_back(std::async(std::launch::async, [&cluster, a, keep]() -> result<host_facts> {
+    facts.push_back(std::async(std::launch::async, [&cluster, &io, a, keep]() -> result<host_facts> {
       if (a.step == launch_step::examine) return cluster.examine(a.host);
+      if (a.step == launch_step::fetch) {
+        const auto came = cluster.fetch(a.host, a.sources, [&](const std::string& far) {
+          io.err << cluster.label(a.host) + ": its model, " + far + "\n" << std::flush;
+        });
+        return came ? result<host_facts>{host_facts{}} : fail(came.error());
+      }
       const auto done = cluster.carry(a.host, {a.nodes, a.last, {}, keep});
       return done ? result<host_facts>{host_facts{}} : fail(done.error());
     }));
@@ -49,12 +55,14 @@ std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core&
     if (interrupted) core.cancel();
     const auto outcome = got ? result<void>{} : fail(got.error());
     std::string what = "checked";
+    if (a.step == launch_step::fetch) what = "has the model";
     if (a.step == launch_step::carry)
       what = a.last ? "its gateway serves" : std::to_string(a.nodes.size()) + " processes are ready";
     if (a.step == launch_step::restore) what = "is as it was before";
     if (got)
       io.err << cluster.label(a.host) << ": " << what << ", " << seconds_since(began) << "\n" << std::flush;
     next = a.step == launch_step::examine ? core.examined(a.host, got)
+           : a.step == launch_step::fetch ? core.fetched(a.host, outcome)
            : a.step == launch_step::carry ? core.carried(a.host, outcome)
                                           : core.restored(a.host, outcome);
   }
@@ -246,8 +254,8 @@ int up_command(std::span<const std::string> args, const sim::console& io) {
   line.usage = "mooncaf up FILE [--keep-going]";
   line.summary =
       R"(Starts the cluster that FILE describes, on all of its hosts. Each host is checked first: that it can be reached,
-has this version and the model, and that ports, memory and disk suffice. If a step fails, everything is put
-back as it was. What runs already stays; processes that FILE has no more are ended. Once up, an agent on each
+has this version, and that ports, memory and disk suffice; one without the model gets it from those that have it.
+If a step fails, everything is put back as it was. What runs already stays; processes that FILE has no more are ended. Once up, an agent on each
 host starts again what dies.
 
   [launch]                            # all of it may be left out

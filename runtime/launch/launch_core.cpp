@@ -10,7 +10,7 @@ launch_core::launch_core(const launch_plan& plan, std::string version, bool keep
 
 std::vector<launch_action> launch_core::begin() {
   std::vector<launch_action> all;
-  for (std::size_t i = 0; i < hosts_.size(); ++i) all.push_back({launch_step::examine, i, {}, false});
+  for (std::size_t i = 0; i < hosts_.size(); ++i) all.push_back({launch_step::examine, i, {}, false, {}});
   open_ = all.size();
   return all;
 }
@@ -26,7 +26,13 @@ std::vector<launch_action> launch_core::examined(std::size_t host, const result<
     return answered();
   }
   hosts_[host].before = facts->nodes;
+  hosts_[host].lacks_model = !facts->model;
   for (auto& lack : judge_host(plan_.hosts[host], *facts, version_)) note(host, std::move(lack));
+  return answered();
+}
+
+std::vector<launch_action> launch_core::fetched(std::size_t host, const result<void>& outcome) {
+  if (!outcome) note(host, outcome.error().detail);
   return answered();
 }
 
@@ -47,6 +53,8 @@ std::vector<launch_action> launch_core::restored(std::size_t host, const result<
 std::vector<launch_action> launch_core::answered() {
   if (--open_ > 0) return {};
   if (cancelled_) return give_up();
+  if (!std::exchange(examined_, true))
+    if (auto batch = fetches(); !batch.empty()) return batch;
   // Nothing goes without the conductor; once its stage is over it runs, whatever its host lacks then.
   const auto vital = [&](std::size_t i) {
     return stage_ <= 1 && plan_.hosts[i].entry.count("conductor") > 0;
@@ -54,6 +62,30 @@ std::vector<launch_action> launch_core::answered() {
   for (std::size_t i = 0; i < hosts_.size(); ++i)
     if (hosts_[i].lost && (!keep_going_ || vital(i))) return give_up();
   return next_stage();
+}
+
+/// Hosts without their model get it from those that have a file or folder of that name. Nothing is fetched where the
+/// cluster will not start anyway.
+std::vector<launch_action> launch_core::fetches() {
+  const auto name = [&](std::size_t i) {
+    const auto& path = plan_.hosts[i].model;
+    return path.substr(path.rfind('/') + 1);
+  };
+  std::vector<launch_action> batch;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].lost || !hosts_[i].lacks_model) continue;
+    launch_action fetch{launch_step::fetch, i, {}, false, {}};
+    for (std::size_t j = 0; j < hosts_.size(); ++j)
+      if (!hosts_[j].lost && !hosts_[j].lacks_model && !name(i).empty() && name(j) == name(i))
+        fetch.sources.push_back(j);
+    if (fetch.sources.empty())
+      note(i, "has no model " + plan_.hosts[i].model + ", and no other host has one of that name");
+    else batch.push_back(std::move(fetch));
+  }
+  const bool stays = !keep_going_ && std::ranges::any_of(hosts_, [](const auto& h) { return h.lost; });
+  if (stays) batch.clear();
+  open_ = batch.size();
+  return batch;
 }
 
 /// Processes of this stage and the earlier ones as planned; others as they were, until the host's last stage.
@@ -77,7 +109,7 @@ std::vector<launch_action> launch_core::next_stage() {
                                   : std::ranges::any_of(nodes, [&](auto& n) { return n.stage == stage_; });
       if (hosts_[i].lost || !concerned) continue;
       hosts_[i].touched = true;
-      batch.push_back({launch_step::carry, i, wish(i, stage_), last});
+      batch.push_back({launch_step::carry, i, wish(i, stage_), last, {}});
     }
     ++stage_;
   }
@@ -89,7 +121,7 @@ std::vector<launch_action> launch_core::give_up() {
   gave_up_ = true;
   std::vector<launch_action> batch;
   for (std::size_t i = 0; i < hosts_.size(); ++i)
-    if (hosts_[i].touched) batch.push_back({launch_step::restore, i, hosts_[i].before, false});
+    if (hosts_[i].touched) batch.push_back({launch_step::restore, i, hosts_[i].before, false, {}});
   open_ = batch.size();
   return batch;
 }

@@ -297,7 +297,6 @@ std::vector<std::string> judge_host(const planned_host& host, const host_facts& 
   std::vector<std::string> lacks;
   if (facts.version != version)
     lacks.push_back("has mooncaf " + facts.version + ", and this is " + version + "; install the same");
-  if (!facts.model) lacks.push_back("has no model " + host.model);
   std::uint64_t memory = 0;
   for (const auto& node : host.nodes) {
     if (facts.nodes.contains(node.name)) continue;  // it holds its ports and memory already

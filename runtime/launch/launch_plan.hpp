@@ -56,7 +56,7 @@ struct host_facts {
   bool model = true;                           ///< it is there
 };
 
-/// Why this host cannot carry its processes, a line each; empty: it can. The processes that it carries already
+/// Why this host cannot carry its processes, a line each; empty: it can, once it has the model. The processes that it carries already
 /// have their ports and memory.
 std::vector<std::string> judge_host(const planned_host& host, const host_facts& facts,
                                     const std::string& version);

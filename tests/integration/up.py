@@ -491,6 +491,70 @@ def another_secret_loses_no_request_and_shuts_out_the_old_one():
         assert cluster.chat()["choices"] == answer
 
 
+def a_host_without_the_model_gets_it_from_others():
+    model = os.environ["MOONCAF_MODEL"]
+    hosts = """[front]
+address = "127.0.0.1"
+conductor = 1
+gateway = 1
+prefill = 1
+[west]
+address = "127.0.0.1"
+model = "WEST/model.gguf"
+decode = 1
+[east]
+address = "127.0.0.1"
+model = "EAST/deep/model.gguf"
+decode = 1
+"""
+    with Launched(hosts) as cluster:
+        for name in ("front", "west"):
+            (cluster.home / name).mkdir()
+        os.symlink(model, cluster.home / "front/model.gguf")
+        text = cluster.file.read_text().replace(f'path = "{TINY}"', f'path = "{cluster.home}/front/model.gguf"\ncontext_length = 512')
+        cluster.file.write_text(text.replace("WEST", f"{cluster.home}/west").replace("EAST", f"{cluster.home}/east"))
+        want = pathlib.Path(model).read_bytes()
+        # An earlier attempt left half of it, and something wrong in there.
+        (cluster.home / "west/model.gguf.part").write_bytes(want[:len(want) // 2 - 1] + bytes([want[len(want) // 2] ^ 255]))
+        began = time.monotonic()
+        said = cluster.must("up").stderr
+        print(f"     three hosts, two without the model of {len(want) / 1e6:.0f} MB: {time.monotonic() - began:.1f} s")
+        for there in ("west/model.gguf", "east/deep/model.gguf"):
+            assert (cluster.home / there).read_bytes() == want, there
+        assert not list(cluster.home.rglob("*.part"))
+        assert re.search(r"east.*: its model, 100 % of 0\.\d+ GB, \d+ MB/s\n", said) and "west (this machine): has the model" in said, said
+        assert cluster.chat()["choices"][0]["message"]["content"]
+
+        cluster.must("stop")
+        (cluster.home / "west/model.gguf").unlink()
+        os.unlink(cluster.home / "front/model.gguf")
+        os.rename(cluster.home / "east/deep/model.gguf", cluster.home / "east/deep/other.gguf")
+        done = cluster.run("up")
+        assert done.returncode == 1, done
+        assert f"west (this machine): has no model {cluster.home}/west/model.gguf, and no other host has one of that name" in done.stderr, done.stderr
+
+
+def weights_are_brought_by_hand():
+    with Launched() as cluster:
+        want = os.urandom(30_000_001)
+        (cluster.home / "M.gguf").write_bytes(want)
+        offer = subprocess.Popen([BINARY, "weights", "offer", str(cluster.home / "M.gguf"), "--idle", "5s"], env=cluster.env, stdout=subprocess.PIPE, text=True)
+        try:
+            at = re.fullmatch(r"offers .* at (127\.0\.0\.1:\d+)\n", offer.stdout.readline())[1]
+            fetch = lambda: subprocess.run([BINARY, "weights", "fetch", str(cluster.home / "here.gguf"), "--from", f"{at},127.0.0.1:1"],  # noqa: E731
+                                           env=cluster.env, capture_output=True, text=True, timeout=60)
+            done = fetch()
+            assert done.returncode == 0 and "not used: 127.0.0.1:1: " in done.stderr, done
+            assert (cluster.home / "here.gguf").read_bytes() == want
+            again = fetch()
+            assert again.returncode == 1 and "is there already" in again.stderr, again
+            assert offer.wait(60) == 0, "an offer ends when nobody wants it any more"
+        finally:
+            offer.kill()
+            offer.wait(10)
+            offer.stdout.close()
+
+
 def a_rotation_that_is_cut_off_goes_on():
     with Launched() as cluster:
         cluster.must("up")
@@ -622,4 +686,5 @@ if __name__ == "__main__":
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
           another_secret_loses_no_request_and_shuts_out_the_old_one, a_rotation_that_is_cut_off_goes_on,
+          a_host_without_the_model_gets_it_from_others, weights_are_brought_by_hand,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])

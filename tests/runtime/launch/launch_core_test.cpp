@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 
 using namespace mooncaf;
 using namespace mooncaf::launch;
@@ -47,8 +48,18 @@ struct scripted_world {
     said.push_back(plan.hosts[a.host].entry.name + std::to_string(static_cast<int>(a.step)));
     if (a.step == launch_step::examine) {
       if (bad) return core.examined(a.host, fail(ec::unavailable, "unreachable"));
-      return core.examined(a.host, host_facts{"1", runs[a.host], {}, ~std::uint64_t{0}, {}, true});
+      return core.examined(
+          a.host, host_facts{"1", runs[a.host], {}, ~std::uint64_t{0}, {}, !without_model.contains(a.host)});
     }
+    if (a.step == launch_step::fetch) {
+      for (const auto s : a.sources) CHECK(!without_model.contains(s));
+      CHECK(!a.sources.empty());
+      if (bad) return core.fetched(a.host, fail(ec::unavailable, "the link is cut"));
+      without_model.erase(a.host);
+      return core.fetched(a.host, {});
+    }
+    CHECK_MESSAGE((without_model.empty() || a.step == launch_step::restore),
+                  "a cluster starts without a model");
     if (!bad || a.step == launch_step::restore) runs[a.host] = a.nodes;
     else if (!a.nodes.empty()) runs[a.host].insert(*a.nodes.begin());
     if (a.step == launch_step::restore)
@@ -64,6 +75,7 @@ struct scripted_world {
   const launch_plan& plan;
   std::vector<node_texts> runs;
   std::vector<std::string> said;
+  std::set<std::size_t> without_model{};  ///< hosts
   bool cannot_restore = false;
   std::function<bool(const launch_action&)> fails = [](const launch_action&) { return false; };
 };
@@ -169,5 +181,46 @@ TEST_CASE("whenever the operator interrupts, what ran before runs again") {
     world.run(core);
     CHECK_FALSE(core.runs());
     CHECK(world.runs == std::vector<node_texts>(3));
+  }
+}
+
+TEST_CASE("hosts without the model get it from those that have it before anything starts") {
+  auto plan = small_plan();
+  for (auto& h : plan.hosts) h.model = "/models/M.gguf";
+  plan.hosts[2].model = "/data/M.gguf";
+  scripted_world world{plan};
+  world.without_model = {1, 2};
+  SUBCASE("from the one that has it") {
+    launch_core core{plan, "1", false};
+    world.run(core);
+    CHECK(core.runs());
+    CHECK(world.runs == as_planned(plan));
+    CHECK(world.without_model.empty());
+  }
+  SUBCASE("a file of another name is another model") {
+    plan.hosts[0].model = "/models/other.gguf";
+    launch_core core{plan, "1", false};
+    world.run(core);
+    CHECK_FALSE(core.runs());
+    REQUIRE(core.problems().size() == 2);
+    CHECK(core.problems()[0].what == "has no model /models/M.gguf, and no other host has one of that name");
+    for (const auto& runs : world.runs) CHECK(runs.empty());
+  }
+  SUBCASE("a fetch that fails ends it, and nothing was started") {
+    world.fails = [](const launch_action& a) { return a.step == launch_step::fetch && a.host == 2; };
+    launch_core core{plan, "1", false};
+    world.run(core);
+    CHECK_FALSE(core.runs());
+    REQUIRE(core.problems().size() == 1);
+    CHECK(core.problems()[0].host == 2);
+    for (const auto& runs : world.runs) CHECK(runs.empty());
+  }
+  SUBCASE("nothing is fetched for a cluster that will not start") {
+    world.fails = [](const launch_action& a) { return a.step == launch_step::examine && a.host == 1; };
+    world.without_model = {2};
+    launch_core core{plan, "1", false};
+    world.run(core);
+    CHECK_FALSE(core.runs());
+    CHECK(world.without_model.contains(2));
   }
 }

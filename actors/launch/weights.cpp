@@ -1,0 +1,133 @@
+#include "actors/launch/weights.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "actors/launch/cluster_command.hpp"
+#include "config/command_line.hpp"
+#include "config/value.hpp"
+#include "storage/files/file_offer.hpp"
+
+namespace mooncaf::launch {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string text_of(const char* form, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, form, value);
+  return text;
+}
+
+struct weights_arguments {
+  std::string listen = "127.0.0.1:0", secret_file, from, host = "127.0.0.1", idle = "1h";
+  bool rdma = false;
+};
+
+int offer(const weights_arguments& given, const std::string& path, const key_ring& secret,
+          const sim::console& io) {
+  const auto at = config::parse_endpoint(given.listen);
+  const auto idle = config::parse_duration(given.idle);
+  if (!at)
+    return complain(io, {ec::invalid_argument, "--listen: '" + given.listen + "' is not HOST:PORT"}, 2);
+  if (!idle || *idle < 1s)
+    return complain(io, {ec::invalid_argument, "--idle: '" + given.idle + "' is no time from 1s up"}, 2);
+  const auto done =
+      offer_weights(path, secret, at->host, at->port, given.rdma, *idle, [&](std::uint16_t port) {
+        io.out << "offers " << path << " at " << at->host << ":" << port << "\n" << std::flush;
+      });
+  return done ? 0 : complain(io, done.error(), 1);
+}
+
+int fetch(const weights_arguments& given, const std::string& path, const key_ring& secret,
+          const sim::console& io) {
+  file_fetch_options options{secret, {}, path, given.host, given.rdma};
+  for (std::size_t at = 0; at <= given.from.size();) {
+    const auto end = std::min(given.from.find(',', at), given.from.size());
+    if (end > at) options.sources.push_back(given.from.substr(at, end - at));
+    at = end + 1;
+  }
+  if (options.sources.empty())
+    return complain(io, {ec::invalid_argument, "--from HOST:PORT[,HOST:PORT…] is needed"}, 2);
+  weights_progress progress{[&](const std::string& text) {
+    if (io.interactive) io.err << "\r\x1b[K" << text << std::flush;
+    else io.err << text << "\n";
+  }};
+  const auto done = fetch_files(options, std::ref(progress));
+  if (io.interactive) io.err << "\n";
+  if (!done) return complain(io, done.error(), 1);
+  for (const auto& why : done->dropped) io.err << "mooncaf: not used: " << why << "\n";
+  io.out << path << " is here\n";
+  return 0;
+}
+
+}  // namespace
+
+void weights_progress::operator()(const fetch_progress& now) {
+  const auto time = clock_type::now();
+  const bool whole = now.found + now.fetched == now.total;
+  if (!whole && time - said_ < 250ms) return;
+  said_ = time;
+  const auto seconds = std::max(1e-3, to_seconds(time - begin_));
+  say_(text_of("%.0f %% of ",
+               100.0 * static_cast<double>(now.found + now.fetched) / static_cast<double>(now.total)) +
+       text_of("%.3g GB, ", static_cast<double>(now.total) / 1e9) +
+       text_of("%.0f MB/s", static_cast<double>(now.fetched) / 1e6 / seconds));
+}
+
+// Looks every half second whether a fetch goes on; the first has as long as a later one.
+result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
+                           std::uint16_t port, bool rdma, duration idle,
+                           const std::function<void(std::uint16_t port)>& ready) {
+  transfer_engine_options engine;
+  engine.secret = secret;
+  engine.host = host;
+  engine.port = port;
+  engine.rdma = rdma;
+  const auto made = file_offer::start(path, std::move(engine));
+  if (!made) return fail(made.error());
+  ready((*made)->port());
+  for (auto asked = clock_type::now(); clock_type::now() - asked < idle; ::poll(nullptr, 0, 500))
+    if ((*made)->asked()) asked = clock_type::now();
+  return {};
+}
+
+// Both verbs read the same options; each says which are its own.
+int weights_command(std::span<const std::string> args, const sim::console& io) {
+  weights_arguments given;
+  cli::command_line line;
+  line.usage = "mooncaf weights offer|fetch PATH [options]";
+  line.summary =
+      "Brings a model's file or folder to a host that has none, from one or several that have it, over RDMA "
+      "or TCP. Every part "
+      "is checked\nby its hash; a fetch that was cut off goes on where it was. `mooncaf up` does this by "
+      "itself.\n"
+      "  mooncaf weights offer /models/M.gguf --listen 10.0.0.1:7470 --cluster-secret-file S\n"
+      "  mooncaf weights fetch /models/M.gguf --from 10.0.0.1:7470,10.0.0.2:7470 --host 10.0.0.3 "
+      "--cluster-secret-file S";
+  line.arguments = {
+      cli::text("listen", "HOST:PORT", "offer: where fetches connect", given.listen),
+      cli::text("idle", "TIME", "offer: ends when nothing was fetched for so long, 1h by default",
+                given.idle),
+      cli::text("from", "HOST:PORT,…", "fetch: the offers; the first that answers says what the content is",
+                given.from),
+      cli::text("host", "ADDRESS", "fetch: this host's address", given.host),
+      cli::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
+                given.secret_file),
+      cli::flag("rdma", "over RDMA where there is a device", given.rdma)};
+  const auto read = cli::parse(line, args);
+  if (!read) return complain(io, read.error(), 2);
+  if (*read == cli::parsed::help) return cli::print_help(line, io.out), 0;
+  const bool offers = line.words.size() == 2 && line.words[0] == "offer";
+  if (!offers && (line.words.size() != 2 || line.words[0] != "fetch"))
+    return complain(io, {ec::invalid_argument, "usage: " + line.usage + "; --help explains"}, 2);
+  auto file = secret_file::open(given.secret_file);
+  if (!file) return complain(io, file.error(), 1);
+  const key_ring secret{std::move(*file), std::string{weights_key_purpose}};
+  return offers ? offer(given, line.words[1], secret, io) : fetch(given, line.words[1], secret, io);
+}
+
+}  // namespace mooncaf::launch

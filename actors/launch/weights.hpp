@@ -1,0 +1,32 @@
+#pragma once
+// A model's files from the hosts that have them: what `mooncaf up` has agents do, and `mooncaf weights` a person.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/files/file_fetch.hpp"
+
+namespace mooncaf::launch {
+
+/// Offers a model until no fetch has said for `idle` that it goes on, or a signal asks to stop.
+/// @param host  numeric address of this process. @param ready  is told the port, once
+/// @error as `file_offer::start`
+result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
+                           std::uint16_t port, bool rdma, duration idle,
+                           const std::function<void(std::uint16_t port)>& ready);
+
+/// "42 % of 4.6 GB, 950 MB/s", at most four times a second and at the end.
+class weights_progress {
+ public:
+  explicit weights_progress(std::function<void(const std::string&)> say) : say_(std::move(say)) {}
+  void operator()(const fetch_progress& now);
+
+ private:
+  std::function<void(const std::string&)> say_;
+  time_point begin_ = clock_type::now(), said_{};
+};
+
+}  // namespace mooncaf::launch

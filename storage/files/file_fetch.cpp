@@ -1,0 +1,309 @@
+#include "storage/files/file_fetch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "storage/engine/transfer_engine.hpp"
+#include "storage/files/file_manifest.hpp"
+#include "storage/files/part_schedule.hpp"
+#include "storage/files/partial_files.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// So often a source is told that the fetch goes on.
+constexpr duration tell_source_every = 5s;
+
+/// A part's bytes on their way: memory that the transport knows.
+class part_buffer {
+ public:
+  explicit part_buffer(transfer_engine& engine) : engine_(engine) {
+    if (const auto made = engine_.allocate(file_manifest::part_bytes)) address_ = *made;
+  }
+  ~part_buffer() {
+    if (address_ != 0) static_cast<void>(engine_.release(address_));
+  }
+  part_buffer(const part_buffer&) = delete;
+  part_buffer& operator=(const part_buffer&) = delete;
+
+  std::uint64_t address() const noexcept { return address_; }
+  std::span<std::byte> first(std::uint64_t bytes) const {
+    return {reinterpret_cast<std::byte*>(address_), static_cast<std::size_t>(bytes)};
+  }
+
+ private:
+  transfer_engine& engine_;
+  std::uint64_t address_ = 0;
+};
+
+/// One source: what it says that it has, and the hashes that are known of it so far.
+class source {
+ public:
+  source(transfer_engine& engine, std::string at, duration limit)
+      : engine_(engine), at_(std::move(at)), limit_(limit) {}
+
+  const std::string& at() const noexcept { return at_; }
+  const file_manifest& manifest() const { return *manifest_; }
+
+  /// Reads head, names and sizes. @error as `transfer_engine::move`, `file_manifest::parse`
+  result<void> describe() {
+    const auto begin = engine_.first_address(at_);
+    if (!begin) return fail(begin.error());
+    begin_ = *begin;
+    const auto head = read_head();
+    if (!head) return fail(head.error());
+    head_ = *head;
+    std::vector<std::byte> names(static_cast<std::size_t>(head_.hashes_at));
+    if (auto got = read(0, names); !got) return got;
+    auto manifest = file_manifest::parse(names);
+    if (!manifest) return fail(manifest.error());
+    manifest_ = std::move(*manifest);
+    hashes_.resize(head_.parts);
+    return {};
+  }
+
+  result<void> move(const file_part& part, std::uint64_t into) {
+    const engine_piece piece{into, manifest_->files()[part.file].address + part.offset, part.bytes};
+    return engine_.move(transfer_op::read, at_, {piece}, limit_);
+  }
+
+  /// What a part of it must be. Waits until the source has hashed so far. @error `ec::timed_out`
+  result<hash128> hash(std::size_t part) {
+    std::unique_lock lock{mutex_};
+    for (auto until = clock_type::now() + limit_; part >= known_;) {
+      const auto before = known_;
+      if (auto ok = learn(); !ok) return fail(ok.error());
+      if (known_ > before) until = clock_type::now() + limit_;
+      else if (clock_type::now() > until) return fail(ec::timed_out, "it does not go on hashing its files");
+      if (part >= known_) {
+        lock.unlock();
+        std::this_thread::sleep_for(10ms);
+        lock.lock();
+      }
+    }
+    return hashes_[part];
+  }
+
+  void tell() { static_cast<void>(engine_.notify(at_, {"weights", "a fetch goes on"})); }
+
+ private:
+  result<void> read(std::uint64_t offset, std::span<std::byte> into) {
+    return engine_.move(transfer_op::read, at_,
+                        {{reinterpret_cast<std::uint64_t>(into.data()), begin_ + offset, into.size()}},
+                        limit_);
+  }
+  /// A count that goes up between a read and the checksum of it spoils the read, so there are several.
+  result<file_manifest::head> read_head() {
+    std::array<std::byte, file_manifest::head_bytes> bytes{};
+    auto got = read(0, bytes);
+    for (int again = 0; !got && got.error() == ec::corrupt && again < 5; ++again) got = read(0, bytes);
+    if (!got) return fail(got.error());
+    return file_manifest::parse_head(bytes);
+  }
+  /// The hashes that have come since. The count is read first: what it counts is there.
+  result<void> learn() {
+    const auto now = read_head();
+    if (!now) return fail(now.error());
+    if (now->parts != head_.parts || now->hashes_at != head_.hashes_at)
+      return fail(ec::corrupt, "its list of files has changed");
+    if (now->hashed <= known_) return {};
+    std::vector<std::byte> fresh((now->hashed - known_) * file_manifest::hash_bytes);
+    if (auto got = read(head_.hashes_at + known_ * file_manifest::hash_bytes, fresh); !got) return got;
+    for (std::span<const std::byte> left{fresh}; !left.empty();
+         left = left.subspan(file_manifest::hash_bytes))
+      hashes_[known_++] = file_manifest::parse_hash(left.first<file_manifest::hash_bytes>());
+    return {};
+  }
+
+  transfer_engine& engine_;
+  const std::string at_;
+  const duration limit_;
+  std::uint64_t begin_ = 0;  ///< of its manifest, in its memory
+  file_manifest::head head_;
+  std::optional<file_manifest> manifest_;
+  std::mutex mutex_;  // guards everything below
+  std::size_t known_ = 0;
+  std::vector<hash128> hashes_;
+};
+
+class fetcher {
+ public:
+  fetcher(const file_fetch_options& options, const std::function<void(const fetch_progress&)>& tell)
+      : options_(options), tell_(tell) {}
+
+  result<fetch_report> run() {
+    transfer_engine_options engine;
+    engine.secret = options_.secret;
+    engine.host = options_.host;
+    engine.rdma = options_.rdma;
+    auto started = transfer_engine::start(engine);
+    if (!started) return fail(started.error());
+    engine_ = std::move(*started);
+    if (auto ok = describe(); !ok) return fail(ok.error());
+    auto files = partial_files::open(options_.destination, *manifest_);
+    if (!files) return fail(files.error());
+    files_.emplace(std::move(*files));
+    progress_.total = manifest_->bytes();
+    if (auto ok = carry(); !ok) return fail(ok.error());
+    if (auto ok = files_->finish(); !ok) return fail(ok.error());
+    return report();
+  }
+
+ private:
+  /// Which sources there are. The first that answers says what the content is; the others must have the same.
+  result<void> describe() {
+    for (const auto& at : options_.sources)
+      sources_.push_back(std::make_unique<source>(*engine_, at, options_.limit));
+    std::vector<std::pair<std::size_t, std::string>> gone;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      if (auto ok = sources_[i]->describe(); !ok) gone.emplace_back(i, ok.error().detail);
+      else if (!manifest_) manifest_ = sources_[i]->manifest(), reference_ = i;
+      else if (!manifest_->same_shape(sources_[i]->manifest())) gone.emplace_back(i, "has other files");
+    }
+    plan_.emplace(manifest_ ? manifest_->parts() : 0, sources_.size());
+    for (auto& [i, why] : gone) plan_->drop(i, std::move(why));
+    return manifest_ ? result<void>{} : fail(ec::unavailable, "no source can be asked: " + troubles_now());
+  }
+
+  result<void> carry() {
+    const auto cores = std::max(1u, std::thread::hardware_concurrency());
+    const auto wanted = options_.threads > 0 ? options_.threads : std::clamp<std::size_t>(2 * cores, 4, 16);
+    {
+      std::vector<std::thread> workers;
+      for (std::size_t i = 0; i < std::min(wanted, manifest_->parts()); ++i)
+        workers.emplace_back([this] { work(); });
+      keep_telling();
+      for (auto& one : workers) one.join();
+    }
+    std::lock_guard lock{mutex_};
+    if (broken_) return fail(*broken_);
+    if (!plan_->finished()) return fail(ec::unavailable, "no source is left: " + troubles_now());
+    return {};
+  }
+
+  /// Until the work is over: sources end when nobody wants anything of them.
+  void keep_telling() {
+    std::unique_lock lock{mutex_};
+    while (!over()) {
+      lock.unlock();
+      for (std::size_t i = 0; i < sources_.size(); ++i)
+        if (!dropped(i)) sources_[i]->tell();
+      lock.lock();
+      changed_.wait_for(lock, tell_source_every, [&] { return over(); });
+    }
+  }
+
+  bool over() const { return broken_ || plan_->finished() || plan_->hopeless(); }
+  bool dropped(std::size_t i) {
+    std::lock_guard lock{mutex_};
+    return plan_->dropped(i);
+  }
+
+  void work() {
+    const part_buffer buffer{*engine_};
+    std::unique_lock lock{mutex_};
+    while (!over()) {
+      const auto task = buffer.address() != 0 ? plan_->take() : std::nullopt;
+      if (buffer.address() == 0) broken_ = error{ec::out_of_space, "no memory for a part on its way"};
+      if (!task) {
+        changed_.wait_for(lock, 100ms);
+        continue;
+      }
+      lock.unlock();
+      auto done = bring(*task, buffer);
+      lock.lock();
+      if (done)
+        plan_->done(*task),
+            (*done ? progress_.found : progress_.fetched) += manifest_->part(task->part).bytes;
+      else if (done.error() == ec::io_error) broken_ = done.error();
+      else plan_->failed(*task, done.error().detail);
+      if (tell_) tell_(progress_);
+      changed_.notify_all();
+    }
+    changed_.notify_all();
+  }
+
+  /// One part, checked and written. @returns whether it was there already. @error `ec::io_error`: of this host's disk
+  result<bool> bring(const part_schedule::task& t, const part_buffer& buffer) {
+    const auto part = manifest_->part(t.part);
+    const auto bytes = buffer.first(part.bytes);
+    const auto expected = hash_of(t);
+    if (!expected) return fail(not_disk(expected.error()));
+    if (files_->resumed() && files_->read(t.part, bytes) && hash_bytes128(bytes) == *expected) return true;
+    if (auto moved = sources_[t.source]->move(part, buffer.address()); !moved)
+      return fail(not_disk(moved.error()));
+    if (hash_bytes128(bytes) != *expected) return fail(ec::corrupt, "a part of it is not what its hash says");
+    const auto written = files_->write(t.part, bytes);
+    return written ? result<bool>{false} : fail(ec::io_error, written.error().detail);
+  }
+
+  /// A source whose part has another hash than the reference's has another file of that name and size. A reference that
+  /// is gone is followed by the next source, which agreed with it so far.
+  result<hash128> hash_of(const part_schedule::task& t) {
+    const auto own = sources_[t.source]->hash(t.part);
+    if (!own) return own;
+    std::size_t reference = 0;
+    {
+      std::lock_guard lock{mutex_};
+      while (plan_->dropped(reference_) && reference_ + 1 < sources_.size()) ++reference_;
+      reference = reference_;
+    }
+    if (reference == t.source) return own;
+    const auto other = sources_[reference]->hash(t.part);
+    if (!other || *other == *own) return own;
+    std::lock_guard lock{mutex_};
+    plan_->drop(t.source, "has another content than " + sources_[reference]->at());
+    return fail(ec::corrupt, "another content");
+  }
+
+  /// An error of a link must not look like one of the disk.
+  static error not_disk(const error& e) { return {e == ec::io_error ? ec::peer_lost : e.code, e.detail}; }
+
+  std::string troubles_now() const {
+    std::string all;
+    for (std::size_t i = 0; i < sources_.size(); ++i)
+      if (const auto& why = plan_->trouble(i); !why.empty())
+        all += (all.empty() ? "" : "; ") + sources_[i]->at() + ": " + why;
+    return all;
+  }
+
+  fetch_report report() const {
+    fetch_report r;
+    r.bytes = progress_;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      r.came_from.push_back(plan_->came_from(i));
+      if (plan_->dropped(i)) r.dropped.push_back(sources_[i]->at() + ": " + plan_->trouble(i));
+    }
+    return r;
+  }
+
+  const file_fetch_options& options_;
+  const std::function<void(const fetch_progress&)>& tell_;
+  std::unique_ptr<transfer_engine> engine_;
+  std::vector<std::unique_ptr<source>> sources_;
+  std::optional<file_manifest> manifest_;
+  std::optional<partial_files> files_;
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  std::optional<part_schedule> plan_;
+  std::size_t reference_ = 0;
+  fetch_progress progress_;
+  std::optional<error> broken_;  ///< this host cannot keep what comes
+};
+
+}  // namespace
+
+result<fetch_report> fetch_files(const file_fetch_options& options,
+                                 const std::function<void(const fetch_progress&)>& tell) {
+  return fetcher{options, tell}.run();
+}
+
+}  // namespace mooncaf

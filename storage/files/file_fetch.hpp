@@ -1,0 +1,53 @@
+#pragma once
+// Fetches a model's files from sources that have them, in parts, each of which is checked before it is kept.
+//
+//   sources ──► manifests, of one shape ──► part_schedule ──► threads: move a part, hash it, write it ──► partial_files
+//                                              ▲                    │ another hash, or no answer
+//                                              └────────────────────┘
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "transport/net/secret_file.hpp"
+
+namespace mooncaf {
+
+/// Purpose for which sources and fetches derive their key from the cluster's secret (`cluster_secret::derive`).
+inline constexpr std::string_view weights_key_purpose = "weights v1";
+
+struct file_fetch_options {
+  key_ring secret;  ///< as the sources' (`weights_key_purpose`)
+  std::vector<std::string>
+      sources;  ///< HOST:PORT of a `file_offer` each; the first that answers says what the content is
+  std::string destination;         ///< a path that is not there yet; `.part` is added to it meanwhile
+  std::string host = "127.0.0.1";  ///< numeric address of this process, for links
+  bool rdma = false;               ///< where there is a device
+  std::size_t threads = 0;         ///< parts under way at once; 0: as many as the processors suggest
+  duration limit = std::chrono::seconds(30);  ///< for one part, and for a source's next hash
+};
+
+struct fetch_progress {
+  std::uint64_t total = 0;    ///< bytes
+  std::uint64_t found = 0;    ///< were there, of an earlier fetch
+  std::uint64_t fetched = 0;  ///< have come
+};
+
+struct fetch_report {
+  fetch_progress bytes;
+  std::vector<std::uint64_t> came_from;  ///< parts by source
+  std::vector<std::string> dropped;      ///< sources that were given up, and why
+};
+
+/// Blocks until all is there. Called again after a failure, it goes on with the parts that are there.
+/// @param tell  called now and then, by any thread, by one at a time
+/// @error `ec::already_exists` as `partial_files::open`; `ec::io_error` of the disk; `ec::unavailable` if no source is
+///   left: the detail names each and its trouble
+result<fetch_report> fetch_files(const file_fetch_options& options,
+                                 const std::function<void(const fetch_progress&)>& tell);
+
+}  // namespace mooncaf

@@ -1,0 +1,84 @@
+#pragma once
+// What a model's file or folder holds, as a source tells it: names, sizes, and the hash of every part.
+//
+// A source has this in memory that it offers, as the first region of its transfer engine, and the files behind it.
+// Whoever fetches reads all of it one-sidedly:
+//
+//   head      64 bytes: magic, version, part size, count of files, folder or file, count of parts, parts hashed so far,
+//             where the hashes begin, bytes of the whole
+//   files     of each: bytes (64 bits), address in the source (64), name (32 and text)
+//   hashes    16 bytes a part, in order; those beyond the count of parts hashed so far are not there yet
+//
+// All values are little-endian.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+/// A piece of one file: the unit that is moved, checked and kept.
+struct file_part {
+  std::size_t file = 0;
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+class file_manifest {
+ public:
+  static constexpr std::uint64_t part_bytes = 4 * MiB;
+  static constexpr std::size_t head_bytes = 64;
+  static constexpr std::size_t hash_bytes = 16;
+  /// Longest that is read: 100,000 files, or 16 TiB of them.
+  static constexpr std::uint64_t bytes_max = 64 * MiB;
+
+  struct entry {
+    std::string name;  ///< of a folder's file: its path in there, with '/'; of a file alone: empty
+    std::uint64_t bytes = 0;
+    std::uint64_t address = 0;  ///< in the source; 0 where the file is empty
+    friend bool operator==(const entry&, const entry&) = default;
+  };
+  /// The first bytes of a manifest.
+  struct head {
+    std::uint64_t parts = 0, hashed = 0;
+    std::uint64_t hashes_at = 0;  ///< bytes from the begin of the manifest
+    std::uint64_t bytes = 0;      ///< of all of it
+  };
+
+  /// @error `ec::invalid_argument` for a name that leads out of the folder, or twice the same.
+  static result<file_manifest> of(bool folder, std::vector<entry> files);
+
+  bool folder() const noexcept { return folder_; }
+  const std::vector<entry>& files() const noexcept { return files_; }
+  std::size_t parts() const noexcept { return first_.back(); }
+  /// @param number  less than `parts()`
+  file_part part(std::size_t number) const;
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Whether both are of files with the same names and sizes.
+  bool same_shape(const file_manifest& other) const;
+
+  /// As a source lays it out, without a hash so far.
+  std::vector<std::byte> encode() const;
+  /// @error `ec::corrupt` if the bytes are no manifest's, `ec::incompatible` for another version.
+  static result<head> parse_head(std::span<const std::byte, head_bytes> in);
+  /// @param in  head and files, up to the hashes; any bytes. @error as above
+  static result<file_manifest> parse(std::span<const std::byte> in);
+
+  static hash128 parse_hash(std::span<const std::byte, hash_bytes> in);
+  static void put_hash(std::span<std::byte, hash_bytes> out, const hash128& hash);
+  /// Where a head counts the parts that are hashed.
+  static constexpr std::size_t hashed_at = 32;
+
+ private:
+  bool folder_ = false;
+  std::vector<entry> files_;
+  std::vector<std::size_t> first_{0};  ///< number of each file's first part; behind them, of all parts
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,98 @@
+#include "storage/files/partial_files.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace mooncaf {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+error about(const std::string& path) { return {ec::io_error, path + ": " + errno_text()}; }
+
+bool sync(const std::string& path) {
+  const unique_fd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  return fd && ::fsync(fd.get()) == 0;
+}
+
+}  // namespace
+
+std::string partial_files::file(std::size_t number) const {
+  const auto& name = manifest_->files()[number].name;
+  return manifest_->folder() ? draft() + "/" + name : draft();
+}
+
+result<partial_files> partial_files::open(std::string path, const file_manifest& manifest) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  partial_files made{std::move(path), manifest};
+  if (auto ok = made.make(); !ok) return fail(ok.error());
+  return made;
+}
+
+// Room is taken at once, so that a disk that is too small says so before anything has come.
+result<void> partial_files::make() {
+  std::error_code failed;
+  if (fs::exists(path_, failed)) return fail(ec::already_exists, path_ + " is there already");
+  resumed_ = fs::exists(draft(), failed);
+  fs::create_directories(fs::path{draft()}.parent_path(), failed);
+  if (manifest_->folder()) fs::create_directories(draft(), failed);
+  if (failed) return fail(ec::io_error, draft() + ": " + failed.message());
+  for (std::size_t i = 0; i < manifest_->files().size(); ++i) {
+    const auto name = file(i);
+    if (manifest_->folder()) fs::create_directories(fs::path{name}.parent_path(), failed);
+    unique_fd fd{::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
+    const auto bytes = static_cast<off_t>(manifest_->files()[i].bytes);
+    if (!fd || ::ftruncate(fd.get(), bytes) != 0) return fail(about(name));
+    if (bytes > 0 && ::fallocate(fd.get(), 0, 0, bytes) != 0 && errno != EOPNOTSUPP) return fail(about(name));
+    if (i == 0) lock_ = std::move(fd);
+  }
+  if (lock_ && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    return fail(ec::already_exists, draft() + " is being fetched by another process");
+  return {};
+}
+
+bool partial_files::read(std::size_t part, std::span<std::byte> into) const {
+  const auto p = manifest_->part(part);
+  const unique_fd fd{::open(file(p.file).c_str(), O_RDONLY | O_CLOEXEC)};
+  for (std::size_t done = 0; done < into.size();) {
+    const auto n =
+        fd ? ::pread(fd.get(), into.data() + done, into.size() - done, static_cast<off_t>(p.offset + done))
+           : -1;
+    if (n <= 0) return false;
+    done += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+result<void> partial_files::write(std::size_t part, std::span<const std::byte> bytes) const {
+  const auto p = manifest_->part(part);
+  const auto name = file(p.file);
+  const unique_fd fd{::open(name.c_str(), O_WRONLY | O_CLOEXEC)};
+  for (std::size_t done = 0; done < bytes.size();) {
+    const auto n =
+        fd ? ::pwrite(fd.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(p.offset + done))
+           : -1;
+    if (n < 0) return fail(about(name));
+    done += static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+result<void> partial_files::finish() {
+  for (std::size_t i = 0; i < manifest_->files().size(); ++i)
+    if (!sync(file(i))) return fail(about(file(i)));
+  std::error_code failed;
+  if (fs::exists(path_, failed)) return fail(ec::already_exists, path_ + " has come meanwhile");
+  if (std::rename(draft().c_str(), path_.c_str()) != 0) return fail(about(path_));
+  const auto folder = fs::path{path_}.parent_path();
+  sync(folder.empty() ? "." : folder.string());
+  return {};
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""A model's way to a host that has none (`mooncaf weights fetch`): MB/s beside plain TCP sockets over the same link, by turns.
+
+    MOONCAF_BINARY=build/actors/mooncaf tests/bench/weights.py [--size 1] [--rounds 3]
+
+Hosts are network namespaces; `link` is what each source's side is held to. The peer reads one socket for every source into a file,
+and checks nothing. Needs root.
+"""
+import argparse
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
+from cluster import BINARY  # noqa: E402
+from hosts import enter, network  # noqa: E402
+
+CHUNK = 1 << 20
+
+
+def in_host(name, work):
+    """Runs `work` in a thread that is in that network namespace."""
+    def run():
+        enter(f"/var/run/netns/{name}")
+        work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def send_file(address, path, begin, size, listening):
+    with socket.create_server((address, 7471)) as server:
+        listening.set()
+        link, _ = server.accept()
+        with link, open(path, "rb") as file:
+            link.sendfile(file, begin, size)
+
+
+def receive_file(address, path, begin, size):
+    with socket.create_connection((address, 7471)) as link, open(path, "r+b") as out:
+        out.seek(begin)
+        buffer = memoryview(bytearray(CHUNK))
+        while size > 0:
+            n = link.recv_into(buffer)
+            out.write(buffer[:n])
+            size -= n
+
+
+def by_sockets(names, addresses, source, target, size):
+    """Each source sends its share of the file."""
+    target.write_bytes(b"")
+    os.truncate(target, size)
+    share = size // len(names)
+    threads = []
+    for name, address, i in zip(names, addresses, range(len(names))):
+        listening = threading.Event()
+        threads.append(in_host(name, lambda a=address, b=i * share, e=listening: send_file(a, source, b, share, e)))
+        listening.wait(10)
+    began = time.monotonic()
+    threads += [threading.Thread(target=receive_file, args=(a, target, i * share, share)) for i, a in enumerate(addresses)]
+    for one in threads[len(names):]:
+        one.start()
+    for one in threads:
+        one.join()
+    return size / (time.monotonic() - began)
+
+
+def by_fetch(names, addresses, host, source, target, size, secret):
+    offers = [subprocess.Popen(["ip", "netns", "exec", name, BINARY, "weights", "offer", str(source), "--listen", f"{address}:7470",
+                                "--cluster-secret-file", secret], stdout=subprocess.PIPE, text=True) for name, address in zip(names, addresses)]
+    try:
+        for one in offers:
+            one.stdout.readline()
+        began = time.monotonic()
+        subprocess.run([BINARY, "weights", "fetch", str(target), "--from", ",".join(f"{a}:7470" for a in addresses), "--host", host,
+                        "--cluster-secret-file", secret], check=True, capture_output=True)
+        return size / (time.monotonic() - began)
+    finally:
+        for one in offers:
+            one.kill()
+            one.wait()
+            one.stdout.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=float, default=1, help="of the file, GB")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    size = int(options.size * 1e9) // (2 * CHUNK) * 2 * CHUNK
+    with tempfile.TemporaryDirectory() as folder, network(3) as (names, addresses, switch):
+        folder = pathlib.Path(folder)
+        source, target = folder / "M.gguf", folder / "here.gguf"
+        with source.open("wb") as out:
+            for _ in range(size // CHUNK):
+                out.write(os.urandom(CHUNK))
+        secret = folder / "secret"
+        secret.write_text("of this bench and of nobody else\n")
+        secret.chmod(0o600)
+        print(f"{size / 1e9:.2f} GB, medians of {options.rounds}\n\n| link | sources | sockets, MB/s | fetch, MB/s | ratio |\n|---|---|---|---|---|")
+        for link, rate in (("1 Gb/s", "1gbit"), ("5 Gb/s", "5gbit"), ("as it is", None)):
+            for i in (1, 2):
+                subprocess.run(["tc", "-n", switch, "qdisc", "del", "dev", f"port{i}", "root"], capture_output=True)
+                subprocess.run(["tc", "-n", names[i], "qdisc", "del", "dev", "eth", "root"], capture_output=True)
+                if rate:
+                    subprocess.run(["tc", "-n", names[i], "qdisc", "add", "dev", "eth", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "20ms"], check=True)
+            for sources in (1, 2):
+                rows = []
+                for _ in range(options.rounds):
+                    chosen = names[1:1 + sources], addresses[1:1 + sources]
+                    plain = by_sockets(*chosen, source, target, size)
+                    target.unlink()
+                    rows.append((plain, by_fetch(*chosen, addresses[0], source, target, size, str(secret))))
+                    target.unlink()
+                plain, fetched = (statistics.median(r[i] for r in rows) / 1e6 for i in (0, 1))
+                print(f"| {link} | {sources} | {plain:.0f} | {fetched:.0f} | {statistics.median(f / p for p, f in rows):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+// A model's files from sources: what they hold, who is asked for which part, and the way of the bytes.
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "storage/files/file_fetch.hpp"
+#include "storage/files/file_manifest.hpp"
+#include "storage/files/file_offer.hpp"
+#include "storage/files/part_schedule.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mooncaf;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr auto part = file_manifest::part_bytes;
+
+void write_noise(const std::string& path, std::uint64_t bytes, unsigned seed) {
+  fs::create_directories(fs::path{path}.parent_path());
+  std::mt19937_64 random{seed};
+  std::ofstream out(path, std::ios::binary);
+  for (std::uint64_t left = bytes; left > 0;) {
+    const auto value = random();
+    const auto n = std::min<std::uint64_t>(left, sizeof value);
+    out.write(reinterpret_cast<const char*>(&value), static_cast<std::streamsize>(n));
+    left -= n;
+  }
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+transfer_engine_options engine() {
+  transfer_engine_options o;
+  o.secret = "the secret of these tests alone";
+  return o;
+}
+
+std::unique_ptr<file_offer> offer(const std::string& path) {
+  auto made = file_offer::start(path, engine());
+  REQUIRE_MESSAGE(made, (made ? "" : made.error().detail));
+  return std::move(*made);
+}
+
+std::string at(const file_offer& o) { return "127.0.0.1:" + std::to_string(o.port()); }
+
+result<fetch_report> fetch(std::vector<std::string> from, const std::string& to,
+                           const std::function<void(const fetch_progress&)>& tell = {}) {
+  return fetch_files({engine().secret, std::move(from), to, "127.0.0.1", false, 4, std::chrono::seconds(5)},
+                     tell);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a list of files comes back as it was, names stay within their folder, and parts cover every byte once") {
+  const auto made = file_manifest::of(
+      true, {{"a/b.bin", 2 * part + 1, 4096}, {"config.json", 7, 64}, {"empty", 0, 0}, {"z", part, 1 << 30}});
+  REQUIRE(made);
+  CHECK(made->parts() == 5);
+  std::map<std::size_t, std::uint64_t> covered;
+  for (std::size_t i = 0; i < made->parts(); ++i) {
+    const auto p = made->part(i);
+    CHECK(p.offset == covered[p.file]);
+    CHECK(p.bytes > 0);
+    covered[p.file] += p.bytes;
+  }
+  for (const auto& [file, bytes] : covered) CHECK(bytes == made->files()[file].bytes);
+  const auto bytes = made->encode();
+  const auto back = file_manifest::parse(bytes);
+  REQUIRE(back);
+  CHECK(back->files() == made->files());
+  CHECK(back->same_shape(*made));
+  for (const auto* name : {"", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".", "a\nb", "./a"}) {
+    CAPTURE(name);
+    CHECK(file_manifest::of(true, {{name, 1, 1}}).error() == ec::invalid_argument);
+  }
+  CHECK_FALSE(file_manifest::of(true, {{"a", 1, 1}, {"a", 1, 9}}));
+  CHECK_FALSE(file_manifest::of(false, {{"a", 1, 1}}));
+  CHECK(file_manifest::of(false, {{"", 1, 1}}));
+}
+
+TEST_CASE("a list of files with any bytes changed or cut is an error or a list, never more") {
+  const auto bytes = file_manifest::of(true, {{"a/b.bin", 9 * part, 4096}, {"config.json", 7, 64}})->encode();
+  std::mt19937 random{11};
+  for (int round = 0; round < 20'000; ++round) {
+    auto changed = bytes;
+    for (int k = 0; k < 1 + round % 3; ++k)
+      changed[random() % changed.size()] = static_cast<std::byte>(random());
+    if (round % 4 == 0) changed.resize(random() % changed.size());
+    if (const auto read = file_manifest::parse(changed))
+      for (std::size_t i = 0; i < std::min<std::size_t>(read->parts(), 100); ++i)
+        CHECK(read->part(i).bytes <= part);
+  }
+}
+
+TEST_CASE("every part comes once, from the least busy source, and a source that fails is left alone") {
+  std::mt19937 random{5};
+  for (int round = 0; round < 500; ++round) {
+    CAPTURE(round);
+    const std::size_t parts = random() % 60, sources = 1 + random() % 4;
+    std::vector<int> bad(sources);
+    for (auto& b : bad) b = static_cast<int>(random() % 3) * 40;  // per cent of its parts
+    part_schedule plan{parts, sources};
+    std::vector<part_schedule::task> under_way;
+    std::set<std::size_t> came;
+    for (int step = 0; step < 5000 && !plan.finished() && !plan.hopeless(); ++step) {
+      if (random() % 2 == 0 || under_way.empty()) {
+        if (const auto t = plan.take()) {
+          CHECK_FALSE(plan.dropped(t->source));
+          CHECK_FALSE(came.contains(t->part));
+          for (const auto& other : under_way) CHECK(other.part != t->part);
+          under_way.push_back(*t);
+        }
+        continue;
+      }
+      const auto pick = random() % under_way.size();
+      const auto t = under_way[pick];
+      under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(pick));
+      if (static_cast<int>(random() % 100) < bad[t.source]) plan.failed(t, "no answer");
+      else plan.done(t), came.insert(t.part);
+    }
+    if (plan.finished()) CHECK(came.size() == parts);
+    else REQUIRE(plan.hopeless());
+    if (std::ranges::count(bad, 0) > 0) CHECK(plan.finished());
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < sources; ++i) sum += plan.came_from(i);
+    CHECK(sum == came.size());
+  }
+  part_schedule busy{10, 2};
+  const auto first = busy.take(), second = busy.take();
+  CHECK(first->source != second->source);
+  busy.failed(*first, "no answer");
+  CHECK(busy.take()->source == second->source);  // another one than it failed at, though that is idle
+}
+
+TEST_CASE("a file and a folder arrive byte for byte, from all sources at once") {
+  const test::temp_dir folder;
+  SUBCASE("a file") {
+    write_noise(folder / "a/M.gguf", 9 * part + 12'345, 1);
+    write_noise(folder / "b/M.gguf", 9 * part + 12'345, 1);
+    const auto one = offer(folder / "a/M.gguf"), two = offer(folder / "b/M.gguf");
+    fetch_progress last;
+    const auto done =
+        fetch({at(*one), at(*two)}, folder / "here/M.gguf", [&](const fetch_progress& now) { last = now; });
+    REQUIRE_MESSAGE(done, to_string(done.error()));
+    CHECK(text_of(folder / "here/M.gguf") == text_of(folder / "a/M.gguf"));
+    CHECK(done->came_from.at(0) > 0);
+    CHECK(done->came_from.at(1) > 0);
+    CHECK(done->came_from[0] + done->came_from[1] == 10);
+    CHECK(last.fetched == last.total);
+    CHECK(last.total == 9 * part + 12'345);
+    CHECK(one->asked());
+    CHECK_FALSE(fs::exists(folder / "here/M.gguf.part"));
+    CHECK(fetch({at(*one)}, folder / "here/M.gguf").error() == ec::already_exists);
+  }
+  SUBCASE("a folder") {
+    write_noise(folder / "m/model-1.safetensors", 2 * part, 1);
+    write_noise(folder / "m/sub/model-2.safetensors", part + 1, 2);
+    write_noise(folder / "m/config.json", 100, 3);
+    write_noise(folder / "m/empty", 0, 0);
+    write_noise(folder / "m/.git/objects", 100, 4);
+    const auto one = offer(folder / "m");
+    REQUIRE(fetch({at(*one)}, folder / "here/"));
+    for (const auto* name : {"model-1.safetensors", "sub/model-2.safetensors", "config.json", "empty"})
+      CHECK(text_of(folder / "here/" + name) == text_of(folder / "m/" + name));
+    CHECK(fs::exists(folder / "here/empty"));
+    CHECK_FALSE(fs::exists(folder / "here/.git"));
+  }
+}
+
+TEST_CASE("a fetch that was cut off goes on, and what lies there is believed by its hash alone") {
+  const test::temp_dir folder;
+  write_noise(folder / "M.gguf", 8 * part, 1);
+  const auto whole = text_of(folder / "M.gguf");
+  {
+    std::ofstream part_file(folder / "here.part", std::ios::binary);
+    part_file << whole.substr(0, 5 * part);
+    part_file.seekp(static_cast<std::streamoff>(2 * part + 77));
+    part_file.put(static_cast<char>(whole[2 * part + 77] ^ 1));
+  }
+  const auto one = offer(folder / "M.gguf");
+  const auto done = fetch({at(*one)}, folder / "here");
+  REQUIRE(done);
+  CHECK(text_of(folder / "here") == whole);
+  CHECK(done->bytes.found == 4 * part);
+  CHECK(done->bytes.fetched == 4 * part);
+}
+
+TEST_CASE("a source with another content, other files or another secret is not used, and it is said") {
+  const test::temp_dir folder;
+  write_noise(folder / "a/M.gguf", 6 * part, 1);
+  write_noise(folder / "b/M.gguf", 6 * part, 2);
+  write_noise(folder / "c/M.gguf", 5 * part, 1);
+  const auto right = offer(folder / "a/M.gguf"), other = offer(folder / "b/M.gguf"),
+             shorter = offer(folder / "c/M.gguf");
+  const auto done = fetch({at(*right), at(*other), at(*shorter), "127.0.0.1:1"}, folder / "here");
+  REQUIRE_MESSAGE(done, to_string(done.error()));
+  CHECK(text_of(folder / "here") == text_of(folder / "a/M.gguf"));
+  CHECK(done->came_from.at(0) == 6);
+  REQUIRE(done->dropped.size() == 3);
+  CHECK(done->dropped[0].find("another content than " + at(*right)) != std::string::npos);
+  CHECK(done->dropped[1].find("has other files") != std::string::npos);
+  CHECK(done->dropped[2].find("127.0.0.1:1: ") == 0);
+
+  auto options = file_fetch_options{};
+  options.secret = "another secret than that of the tests";
+  options.sources = {at(*right)};
+  options.destination = folder / "there";
+  const auto refused = fetch_files(options, {});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().detail.find("secret") != std::string::npos);
+  CHECK_FALSE(fs::exists(folder / "there.part"));
+}
+
+TEST_CASE(
+    "a source that goes away amid a fetch is replaced by the others; without one the parts so far stay") {
+  const test::temp_dir folder;
+  write_noise(folder / "M.gguf", 40 * part, 1);
+  auto one = offer(folder / "M.gguf"), two = offer(folder / "M.gguf");
+  const auto two_at = at(*two);
+  SUBCASE("one of two") {
+    std::atomic<bool> once{false};
+    std::thread ending;
+    const auto done = fetch({at(*one), two_at}, folder / "here", [&](const fetch_progress& now) {
+      if (now.fetched > 4 * part && !once.exchange(true)) ending = std::thread{[&] { one.reset(); }};
+    });
+    ending.join();
+    REQUIRE_MESSAGE(done, to_string(done.error()));
+    CHECK(text_of(folder / "here") == text_of(folder / "M.gguf"));
+  }
+  SUBCASE("the only one") {
+    std::atomic<bool> once{false};
+    std::thread ending;
+    const auto cut = fetch({at(*one)}, folder / "here", [&](const fetch_progress& now) {
+      if (now.fetched > 4 * part && !once.exchange(true)) ending = std::thread{[&] { one.reset(); }};
+    });
+    ending.join();
+    REQUIRE_FALSE(cut);
+    CHECK(cut.error() == ec::unavailable);
+    CHECK_FALSE(fs::exists(folder / "here"));
+    const auto done = fetch({two_at}, folder / "here");
+    REQUIRE(done);
+    CHECK(done->bytes.found >= 4 * part);
+    CHECK(text_of(folder / "here") == text_of(folder / "M.gguf"));
+  }
+}
