@@ -52,6 +52,7 @@ class source {
 
   const std::string& at() const noexcept { return at_; }
   const file_manifest& manifest() const { return *manifest_; }
+  bool described() const noexcept { return manifest_.has_value(); }
 
   /// Reads head, names and sizes. @error as `transfer_engine::move`, `file_manifest::parse`
   result<void> describe() {
@@ -152,7 +153,9 @@ class fetcher {
     if (!files) return fail(files.error());
     files_.emplace(std::move(*files));
     progress_.total = manifest_->bytes();
+    came_.resize(manifest_->parts());
     if (auto ok = carry(); !ok) return fail(ok.error());
+    if (auto ok = compare(); !ok) return fail(ok.error());
     if (auto ok = files_->finish(); !ok) return fail(ok.error());
     return report();
   }
@@ -220,11 +223,14 @@ class fetcher {
       lock.unlock();
       auto done = bring(*task, buffer);
       lock.lock();
-      if (done)
-        plan_->done(*task),
-            (*done ? progress_.found : progress_.fetched) += manifest_->part(task->part).bytes;
-      else if (done.error() == ec::io_error) broken_ = done.error();
-      else plan_->failed(*task, done.error().detail);
+      if (done) {
+        plan_->done(*task);
+        (*done ? progress_.found : progress_.fetched) += manifest_->part(task->part).bytes;
+      } else if (done.error() == ec::io_error) {
+        broken_ = done.error();
+      } else {
+        plan_->failed(*task, done.error().detail);
+      }
       if (tell_) tell_(progress_);
       changed_.notify_all();
     }
@@ -237,6 +243,7 @@ class fetcher {
     const auto bytes = buffer.first(part.bytes);
     const auto expected = hash_of(t);
     if (!expected) return fail(not_disk(expected.error()));
+    came_[t.part] = *expected;
     if (files_->resumed() && files_->read(t.part, bytes) && hash_bytes128(bytes) == *expected) return true;
     if (auto moved = sources_[t.source]->move(part, buffer.address()); !moved)
       return fail(not_disk(moved.error()));
@@ -246,7 +253,7 @@ class fetcher {
   }
 
   /// A source whose part has another hash than the reference's has another file of that name and size. A reference that
-  /// is gone is followed by the next source, which agreed with it so far.
+  /// is gone is followed by the next source; `compare` has the last word.
   result<hash128> hash_of(const part_schedule::task& t) {
     const auto own = sources_[t.source]->hash(t.part);
     if (!own) return own;
@@ -262,6 +269,26 @@ class fetcher {
     std::lock_guard lock{mutex_};
     plan_->drop(t.source, "has another content than " + sources_[reference]->at());
     return fail(ec::corrupt, "another content");
+  }
+
+  /// Whether all that came is of one content, as one source tells it: the sources could not always be compared, where
+  /// one was gone. Hashes that are known of a source that is gone count.
+  result<void> compare() {
+    bool differs = false;
+    for (const auto& one : sources_) {
+      if (!one->described() || !manifest_->same_shape(one->manifest())) continue;
+      bool known = true, same = true;
+      for (std::size_t i = 0; i < came_.size() && known && same; ++i) {
+        const auto hash = one->hash(i);
+        known = hash.has_value();
+        same = known && *hash == came_[i];
+      }
+      if (same) return {};
+      differs |= known;
+    }
+    if (!differs) return fail(ec::unavailable, "no source is left that knows all of it: " + troubles_now());
+    return fail(ec::corrupt,
+                "the sources have different contents; a fetch from one of them goes on with what is right");
   }
 
   /// An error of a link must not look like one of the disk.
@@ -291,7 +318,8 @@ class fetcher {
   std::vector<std::unique_ptr<source>> sources_;
   std::optional<file_manifest> manifest_;
   std::optional<partial_files> files_;
-  std::mutex mutex_;  // guards everything below
+  std::vector<hash128> came_;  ///< of each part, written by its worker alone
+  std::mutex mutex_;           // guards everything below
   std::condition_variable changed_;
   std::optional<part_schedule> plan_;
   std::size_t reference_ = 0;

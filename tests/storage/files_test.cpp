@@ -26,19 +26,23 @@ constexpr auto part = file_manifest::part_bytes;
 
 void write_noise(const std::string& path, std::uint64_t bytes, unsigned seed) {
   fs::create_directories(fs::path{path}.parent_path());
+  // One block of chance, again and again with a count in it: no two parts are alike.
   std::mt19937_64 random{seed};
+  std::vector<std::uint64_t> block(8192);
+  for (auto& value : block) value = random();
   std::ofstream out(path, std::ios::binary);
-  for (std::uint64_t left = bytes; left > 0;) {
-    const auto value = random();
-    const auto n = std::min<std::uint64_t>(left, sizeof value);
-    out.write(reinterpret_cast<const char*>(&value), static_cast<std::streamsize>(n));
+  for (std::uint64_t left = bytes; left > 0; ++block[0]) {
+    const auto n = std::min<std::uint64_t>(left, block.size() * sizeof block[0]);
+    out.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(n));
     left -= n;
   }
 }
 
 std::string text_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text(fs::exists(path) ? fs::file_size(path) : 0, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return text;
 }
 
 transfer_engine_options engine() {
@@ -254,5 +258,29 @@ TEST_CASE(
     REQUIRE(done);
     CHECK(done->bytes.found >= 4 * part);
     CHECK(text_of(folder / "here") == text_of(folder / "M.gguf"));
+  }
+}
+
+TEST_CASE("two contents of one name and size are never put together, whichever source goes away") {
+  const test::temp_dir folder;
+  write_noise(folder / "a/M.gguf", 30 * part, 1);
+  write_noise(folder / "b/M.gguf", 30 * part, 2);
+  for (int round = 0; round < 6; ++round) {
+    CAPTURE(round);
+    auto right = offer(folder / "a/M.gguf"), other = offer(folder / "b/M.gguf");
+    std::atomic<bool> once{false};
+    std::thread ending;
+    const auto here = folder / ("here" + std::to_string(round));
+    const auto done = fetch({at(*right), at(*other)}, here, [&](const fetch_progress& now) {
+      if (now.fetched >= static_cast<std::uint64_t>(1 + round) * part && !once.exchange(true))
+        ending = std::thread{[&] { right.reset(); }};
+    });
+    ending.join();
+    if (!done) {
+      CHECK_FALSE(fs::exists(here));
+      REQUIRE(fetch({at(*other)}, here));
+    }
+    const auto got = text_of(here);
+    CHECK((got == text_of(folder / "a/M.gguf") || got == text_of(folder / "b/M.gguf")));
   }
 }
