@@ -44,7 +44,7 @@ EXPECTED = [
         says(r"recommended +\d+ prefill \+ \d+ decode = 16 machines; \w+, \w+ admission", r"each of them +\d+ GB of memory.*Gbit/s",
              r"plan for +[1-9]", r"steps 20 % slower", r"one decode machine less", r"page: plan.html")(out, folder),
         wrote("plan.html", r"<td>Buy</td><td>16 machines")(out, folder))),
-    ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"costs .*EUR per million tokens", r"around it.*EUR per million",
+    ("mooncaf plan", says(r"recommended ", r"plan for +2.00 times", r"costs .*EUR per million tokens", r"around it.*EUR per million",
                           r"memory for KV +carries", r"SSD for KV +carries", r"network +carries",
                           r"what other loads need.*(\n +\d+\.\d\d x .* = \d+ +\d+\.\d\d +\d\.\d{3}( <)?){4,5}\n")),
     ("mooncaf plan", lambda out, folder: (says(r"2 prefill \+ 2 decode = 4 machines", r"started by mooncaf up cluster/cluster.toml")(out, folder),
