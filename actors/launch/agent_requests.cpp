@@ -271,7 +271,7 @@ result<json> offer(const json& asked) {
   if (pid == 0) {
     leave_caller();
     in.reset();
-    const auto done = offer_weights(path, secret, host, 0, false, offer_idle, [&](std::uint16_t port) {
+    const auto done = offer_weights(path, secret, host, 0, false, offer_idle, true, [&](std::uint16_t port) {
       ::dprintf(out.get(), "%u\n", static_cast<unsigned>(port));
       out.reset();
     });

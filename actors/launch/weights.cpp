@@ -36,7 +36,7 @@ int offer(const weights_arguments& given, const std::string& path, const key_rin
   if (!idle || *idle < 1s)
     return complain(io, {ec::invalid_argument, "--idle: '" + given.idle + "' is no time from 1s up"}, 2);
   const auto done =
-      offer_weights(path, secret, at->host, at->port, given.rdma, *idle, [&](std::uint16_t port) {
+      offer_weights(path, secret, at->host, at->port, given.rdma, *idle, false, [&](std::uint16_t port) {
         io.out << "offers " << path << " at " << at->host << ":" << port << "\n" << std::flush;
       });
   return done ? 0 : complain(io, done.error(), 1);
@@ -78,9 +78,9 @@ void weights_progress::operator()(const fetch_progress& now) {
        text_of("%.0f MB/s", static_cast<double>(now.fetched) / 1e6 / seconds));
 }
 
-// Looks every half second whether a fetch goes on; the first has as long as a later one.
+// Looks five times a second whether a fetch goes on; the first has as long as a later one.
 result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
-                           std::uint16_t port, bool rdma, duration idle,
+                           std::uint16_t port, bool rdma, duration idle, bool once,
                            const std::function<void(std::uint16_t port)>& ready) {
   transfer_engine_options engine;
   engine.secret = secret;
@@ -90,8 +90,11 @@ result<void> offer_weights(const std::string& path, const key_ring& secret, cons
   const auto made = file_offer::start(path, std::move(engine));
   if (!made) return fail(made.error());
   ready((*made)->port());
-  for (auto asked = clock_type::now(); clock_type::now() - asked < idle; ::poll(nullptr, 0, 500))
-    if ((*made)->asked()) asked = clock_type::now();
+  for (auto asked = clock_type::now(); clock_type::now() - asked < idle; ::poll(nullptr, 0, 200)) {
+    const auto word = (*made)->heard();
+    if (word == file_offer::word::ended && once) break;
+    if (word != file_offer::word::none) asked = clock_type::now();
+  }
   return {};
 }
 

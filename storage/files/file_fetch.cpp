@@ -93,7 +93,7 @@ class source {
     return hashes_[part];
   }
 
-  void tell() { static_cast<void>(engine_.notify(at_, {"weights", "a fetch goes on"})); }
+  void tell(std::string_view what) { static_cast<void>(engine_.notify(at_, {"weights", std::string{what}})); }
 
  private:
   result<void> read(std::uint64_t offset, std::span<std::byte> into) {
@@ -156,6 +156,8 @@ class fetcher {
     came_.resize(manifest_->parts());
     if (auto ok = carry(); !ok) return fail(ok.error());
     if (auto ok = compare(); !ok) return fail(ok.error());
+    for (std::size_t i = 0; i < sources_.size(); ++i)
+      if (!dropped(i)) sources_[i]->tell(fetch_ended);
     if (auto ok = files_->finish(); !ok) return fail(ok.error());
     return report();
   }
@@ -178,7 +180,7 @@ class fetcher {
 
   result<void> carry() {
     const auto cores = std::max(1u, std::thread::hardware_concurrency());
-    const auto wanted = options_.threads > 0 ? options_.threads : std::clamp<std::size_t>(2 * cores, 4, 16);
+    const auto wanted = options_.threads > 0 ? options_.threads : std::clamp<std::size_t>(2 * cores, 6, 16);
     {
       std::vector<std::thread> workers;
       for (std::size_t i = 0; i < std::min(wanted, manifest_->parts()); ++i)
@@ -192,13 +194,13 @@ class fetcher {
     return {};
   }
 
-  /// Until the work is over: sources end when nobody wants anything of them.
+  /// Until the work is over: a source may end when nobody wants anything of it.
   void keep_telling() {
     std::unique_lock lock{mutex_};
     while (!over()) {
       lock.unlock();
       for (std::size_t i = 0; i < sources_.size(); ++i)
-        if (!dropped(i)) sources_[i]->tell();
+        if (!dropped(i)) sources_[i]->tell(fetch_goes_on);
       lock.lock();
       changed_.wait_for(lock, tell_source_every, [&] { return over(); });
     }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -22,6 +23,9 @@
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
+
+/// A fetch says to its sources that it goes on, now and then, and that it has ended.
+inline constexpr std::string_view fetch_goes_on = "a fetch goes on", fetch_ended = "a fetch has ended";
 
 /// A piece of one file: the unit that is moved, checked and kept.
 struct file_part {

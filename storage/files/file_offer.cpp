@@ -45,6 +45,12 @@ file_offer::~file_offer() {
   engine_.reset();
 }
 
+file_offer::word file_offer::heard() {
+  const auto words = engine_->take_words();
+  if (words.empty()) return word::none;
+  return words.back().text == fetch_ended ? word::ended : word::goes_on;
+}
+
 result<void> file_offer::map(const std::string& path) {
   std::error_code failed;
   const bool folder = fs::is_directory(path, failed);

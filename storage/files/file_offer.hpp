@@ -27,8 +27,9 @@ class file_offer {
   std::uint16_t port() const noexcept { return engine_->port(); }
   std::uint64_t bytes() const noexcept { return manifest_.bytes(); }
   std::size_t files() const noexcept { return manifest_.files().size(); }
-  /// Whether a fetch has said since the last call that it goes on.
-  bool asked() { return !engine_->take_words().empty(); }
+  enum class word : std::uint8_t { none, goes_on, ended };
+  /// The last thing that a fetch has said since the call before.
+  word heard();
 
  private:
   file_offer() = default;

@@ -526,6 +526,7 @@ decode = 1
         assert cluster.chat()["choices"][0]["message"]["content"]
 
         cluster.must("stop")
+        wait_until("the offers have ended, too", lambda: cluster.left_over() == [])
         (cluster.home / "west/model.gguf").unlink()
         os.unlink(cluster.home / "front/model.gguf")
         os.rename(cluster.home / "east/deep/model.gguf", cluster.home / "east/deep/other.gguf")
@@ -541,8 +542,8 @@ def weights_are_brought_by_hand():
         offer = subprocess.Popen([BINARY, "weights", "offer", str(cluster.home / "M.gguf"), "--idle", "5s"], env=cluster.env, stdout=subprocess.PIPE, text=True)
         try:
             at = re.fullmatch(r"offers .* at (127\.0\.0\.1:\d+)\n", offer.stdout.readline())[1]
-            fetch = lambda: subprocess.run([BINARY, "weights", "fetch", str(cluster.home / "here.gguf"), "--from", f"{at},127.0.0.1:1"],  # noqa: E731
-                                           env=cluster.env, capture_output=True, text=True, timeout=60)
+            fetch = lambda: subprocess.run([BINARY, "weights", "fetch", "here.gguf", "--from", f"{at},127.0.0.1:1"],  # noqa: E731
+                                           env=cluster.env, cwd=cluster.home, capture_output=True, text=True, timeout=60)
             done = fetch()
             assert done.returncode == 0 and "not used: 127.0.0.1:1: " in done.stderr, done
             assert (cluster.home / "here.gguf").read_bytes() == want

@@ -165,7 +165,8 @@ TEST_CASE("a file and a folder arrive byte for byte, from all sources at once") 
     CHECK(done->came_from[0] + done->came_from[1] == 10);
     CHECK(last.fetched == last.total);
     CHECK(last.total == 9 * part + 12'345);
-    CHECK(one->asked());
+    CHECK(one->heard() == file_offer::word::ended);
+    CHECK(one->heard() == file_offer::word::none);
     CHECK_FALSE(fs::exists(folder / "here/M.gguf.part"));
     CHECK(fetch({at(*one)}, folder / "here/M.gguf").error() == ec::already_exists);
   }
