@@ -34,7 +34,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 /// An offer of a model ends when no fetch goes on for so long.
-constexpr duration offer_idle = 30s;
+constexpr duration offer_idle = 15s;
 
 /// Until the next look at another process.
 void pause() { ::poll(nullptr, 0, 20); }
@@ -271,7 +271,7 @@ result<json> offer(const json& asked) {
   if (pid == 0) {
     leave_caller();
     in.reset();
-    const auto done = offer_weights(path, secret, host, 0, false, offer_idle, true, [&](std::uint16_t port) {
+    const auto done = offer_weights(path, secret, host, 0, offer_idle, true, [&](std::uint16_t port) {
       ::dprintf(out.get(), "%u\n", static_cast<unsigned>(port));
       out.reset();
     });
@@ -292,7 +292,9 @@ result<json> fetch(const json& asked) {
   options.sources = asked.at("from").get<std::vector<std::string>>();
   options.destination = asked.at("to").get<std::string>();
   options.host = asked.at("host").get<std::string>();
-  weights_progress progress{[](const std::string& text) { ::dprintf(2, "%s\n", text.c_str()); }};
+  weights_progress progress{[](const std::string& text) {
+    if (::dprintf(2, "%s\n", text.c_str()) < 0) ::_exit(1);  // its caller has gone
+  }};
   const auto done = fetch_files(options, std::ref(progress));
   if (!done) return fail(done.error());
   return json{{"dropped", done->dropped}};

@@ -51,9 +51,9 @@ result<pid_t> start(const std::vector<std::string>& command, int in, int out, in
 }
 
 /// Feeds the input and drains both outputs at once: a command that fills one pipe while it is fed would wait for ever.
-void exchange(const std::string& input, unique_fd& to,
+void exchange(pid_t child, const std::string& input, unique_fd& to,
               std::array<std::pair<unique_fd*, std::string*>, 2> from,
-              const std::function<void(const std::string&)>& hear) {
+              const std::function<bool(const std::string&)>& hear) {
   std::size_t heard = 0;
   ::fcntl(to.get(), F_SETFL, O_NONBLOCK);
   std::size_t sent = 0;
@@ -76,7 +76,7 @@ void exchange(const std::string& input, unique_fd& to,
     }
     const auto& said = *from[1].second;
     for (auto end = said.find('\n', heard); hear && end != std::string::npos; end = said.find('\n', heard)) {
-      hear(said.substr(heard, end - heard));
+      if (!hear(said.substr(heard, end - heard))) ::kill(child, SIGTERM);
       heard = end + 1;
     }
   }
@@ -85,7 +85,7 @@ void exchange(const std::string& input, unique_fd& to,
 }  // namespace
 
 result<command_outcome> run_command(const std::vector<std::string>& command, const std::string& input,
-                                    bool shows, const std::function<void(const std::string&)>& hear) {
+                                    bool shows, const std::function<bool(const std::string&)>& hear) {
   ::signal(SIGPIPE, SIG_IGN);  // a command that reads none of its input
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
   for (auto* p : {&in, &out, &err})
@@ -97,7 +97,7 @@ result<command_outcome> run_command(const std::vector<std::string>& command, con
   out->write.reset();
   err->write.reset();
   command_outcome outcome;
-  exchange(input, in->write, {{{&out->read, &outcome.out}, {&err->read, &outcome.err}}}, hear);
+  exchange(*pid, input, in->write, {{{&out->read, &outcome.out}, {&err->read, &outcome.err}}}, hear);
   int status = 0;
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }

@@ -98,7 +98,7 @@ std::vector<std::string> cluster_access::command(std::size_t host,
 }
 
 result<std::string> cluster_access::ask(std::size_t host, const std::string& verb, const std::string& input,
-                                        const std::function<void(const std::string&)>& hear) const {
+                                        const std::function<bool(const std::string&)>& hear) const {
   const auto words = command(host, {verb});
   const auto outcome = run_command(words, input, false, hear);
   if (!outcome) return fail(outcome.error());
@@ -180,7 +180,7 @@ result<void> cluster_access::carry(std::size_t host, const host_order& order) co
 
 // The sources' offers end by themselves a while after the last fetch from them.
 result<void> cluster_access::fetch(std::size_t host, const std::vector<std::size_t>& sources,
-                                   const std::function<void(const std::string&)>& say) const {
+                                   const std::function<bool(const std::string&)>& say) const {
   const auto shared = secrets();
   if (!shared) return fail(shared.error());
   std::vector<std::string> offers, troubles;

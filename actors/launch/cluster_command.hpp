@@ -70,9 +70,9 @@ class cluster_access {
   result<host_facts> examine(std::size_t host) const;
   /// Makes the order true, and waits until it is.
   result<void> carry(std::size_t host, const host_order& order) const;
-  /// Brings the host its model from others, which have it. @param say  is told how far it is, by this thread
+  /// Brings the host its model from others, which have it. @param say  is told how far it is, by this thread, and says whether to go on
   result<void> fetch(std::size_t host, const std::vector<std::size_t>& sources,
-                     const std::function<void(const std::string&)>& say) const;
+                     const std::function<bool(const std::string&)>& say) const;
   /// Empty where no agent runs.
   result<host_state> state(std::size_t host) const;
   /// Shows logs as they are on the host. @param node  empty: all of them
@@ -96,7 +96,7 @@ class cluster_access {
   cluster_access() = default;
   std::vector<std::string> command(std::size_t host, const std::vector<std::string>& words) const;
   result<std::string> ask(std::size_t host, const std::string& verb, const std::string& input,
-                          const std::function<void(const std::string&)>& hear = {}) const;
+                          const std::function<bool(const std::string&)>& hear = {}) const;
 
   cluster_spec spec_;
   launch_plan plan_;

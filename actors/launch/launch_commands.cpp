@@ -40,8 +40,9 @@ std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core&
     facts.push_back(std::async(std::launch::async, [&cluster, &io, a, keep]() -> result<host_facts> {
       if (a.step == launch_step::examine) return cluster.examine(a.host);
       if (a.step == launch_step::fetch) {
-        const auto came = cluster.fetch(a.host, a.sources, [&](const std::string& far) {
+        const auto came = cluster.fetch(a.host, a.sources, [&](const std::string& far) -> bool {
           io.err << cluster.label(a.host) + ": its model, " + far + "\n" << std::flush;
+          return interrupted == 0;
         });
         return came ? result<host_facts>{host_facts{}} : fail(came.error());
       }

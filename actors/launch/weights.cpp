@@ -24,7 +24,6 @@ std::string text_of(const char* form, double value) {
 
 struct weights_arguments {
   std::string listen = "127.0.0.1:0", secret_file, from, host = "127.0.0.1", idle = "1h";
-  bool rdma = false;
 };
 
 int offer(const weights_arguments& given, const std::string& path, const key_ring& secret,
@@ -33,25 +32,29 @@ int offer(const weights_arguments& given, const std::string& path, const key_rin
   const auto idle = config::parse_duration(given.idle);
   if (!at)
     return complain(io, {ec::invalid_argument, "--listen: '" + given.listen + "' is not HOST:PORT"}, 2);
+  if (!config::is_loopback(at->host) && given.secret_file.empty())
+    return complain(io,
+                    {ec::invalid_argument,
+                     "--cluster-secret-file is needed once " + at->host + " is no loopback address"},
+                    2);
   if (!idle || *idle < 1s)
     return complain(io, {ec::invalid_argument, "--idle: '" + given.idle + "' is no time from 1s up"}, 2);
-  const auto done =
-      offer_weights(path, secret, at->host, at->port, given.rdma, *idle, false, [&](std::uint16_t port) {
-        io.out << "offers " << path << " at " << at->host << ":" << port << "\n" << std::flush;
-      });
+  const auto done = offer_weights(path, secret, at->host, at->port, *idle, false, [&](std::uint16_t port) {
+    io.out << "offers " << path << " at " << at->host << ":" << port << "\n" << std::flush;
+  });
   return done ? 0 : complain(io, done.error(), 1);
 }
 
 int fetch(const weights_arguments& given, const std::string& path, const key_ring& secret,
           const sim::console& io) {
-  file_fetch_options options{secret, {}, path, given.host, given.rdma};
+  file_fetch_options options{secret, {}, path, given.host};
   for (std::size_t at = 0; at <= given.from.size();) {
     const auto end = std::min(given.from.find(',', at), given.from.size());
     if (end > at) options.sources.push_back(given.from.substr(at, end - at));
     at = end + 1;
   }
   if (options.sources.empty())
-    return complain(io, {ec::invalid_argument, "--from HOST:PORT[,HOST:PORT…] is needed"}, 2);
+    return complain(io, {ec::invalid_argument, "--from HOST:PORT,... is needed"}, 2);
   weights_progress progress{[&](const std::string& text) {
     if (io.interactive) io.err << "\r\x1b[K" << text << std::flush;
     else io.err << text << "\n";
@@ -80,13 +83,12 @@ void weights_progress::operator()(const fetch_progress& now) {
 
 // Looks five times a second whether a fetch goes on; the first has as long as a later one.
 result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
-                           std::uint16_t port, bool rdma, duration idle, bool once,
+                           std::uint16_t port, duration idle, bool once,
                            const std::function<void(std::uint16_t port)>& ready) {
   transfer_engine_options engine;
   engine.secret = secret;
   engine.host = host;
   engine.port = port;
-  engine.rdma = rdma;
   const auto made = file_offer::start(path, std::move(engine));
   if (!made) return fail(made.error());
   ready((*made)->port());
@@ -104,10 +106,9 @@ int weights_command(std::span<const std::string> args, const sim::console& io) {
   cli::command_line line;
   line.usage = "mooncaf weights offer|fetch PATH [options]";
   line.summary =
-      "Brings a model's file or folder to a host that has none, from one or several that have it, over RDMA "
-      "or TCP. Every part "
-      "is checked\nby its hash; a fetch that was cut off goes on where it was. `mooncaf up` does this by "
-      "itself.\n"
+      "Brings a model's file or folder to a host that has none, from one or several that have it. Every part "
+      "is\nchecked by "
+      "its hash; a fetch that was cut off goes on where it was. `mooncaf up` does this by itself.\n"
       "  mooncaf weights offer /models/M.gguf --listen 10.0.0.1:7470 --cluster-secret-file S\n"
       "  mooncaf weights fetch /models/M.gguf --from 10.0.0.1:7470,10.0.0.2:7470 --host 10.0.0.3 "
       "--cluster-secret-file S";
@@ -115,12 +116,11 @@ int weights_command(std::span<const std::string> args, const sim::console& io) {
       cli::text("listen", "HOST:PORT", "offer: where fetches connect", given.listen),
       cli::text("idle", "TIME", "offer: ends when nothing was fetched for so long, 1h by default",
                 given.idle),
-      cli::text("from", "HOST:PORT,…", "fetch: the offers; the first that answers says what the content is",
+      cli::text("from", "HOST:PORT,...", "fetch: the offers; the first that answers says what the content is",
                 given.from),
       cli::text("host", "ADDRESS", "fetch: this host's address", given.host),
       cli::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
-                given.secret_file),
-      cli::flag("rdma", "over RDMA where there is a device", given.rdma)};
+                given.secret_file)};
   const auto read = cli::parse(line, args);
   if (!read) return complain(io, read.error(), 2);
   if (*read == cli::parsed::help) return cli::print_help(line, io.out), 0;

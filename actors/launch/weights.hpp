@@ -16,7 +16,7 @@ namespace mooncaf::launch {
 /// @param host  numeric address of this process. @param ready  is told the port, once
 /// @error as `file_offer::start`
 result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
-                           std::uint16_t port, bool rdma, duration idle, bool once,
+                           std::uint16_t port, duration idle, bool once,
                            const std::function<void(std::uint16_t port)>& ready);
 
 /// "42 % of 4.6 GB, 950 MB/s", at most four times a second and at the end.

@@ -19,6 +19,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto per_block = file_manifest::hashes_per_block;
+/// For a block of hashes: as long as a slow disk needs to read what is hashed.
+constexpr duration hashing_limit = 2min;
 /// So often a source is told that the fetch goes on.
 constexpr duration tell_source_every = 5s;
 
@@ -58,16 +61,18 @@ class source {
   result<void> describe() {
     const auto begin = engine_.first_address(at_);
     if (!begin) return fail(begin.error());
-    begin_ = *begin;
-    const auto head = read_head();
+    std::array<std::byte, file_manifest::head_bytes> first{};
+    if (auto got = read(*begin, first); !got) return got;
+    const auto head = file_manifest::parse_head(first);
     if (!head) return fail(head.error());
     head_ = *head;
-    std::vector<std::byte> names(static_cast<std::size_t>(head_.hashes_at));
-    if (auto got = read(0, names); !got) return got;
-    auto manifest = file_manifest::parse(names);
+    std::vector<std::byte> whole(static_cast<std::size_t>(head_.bytes));
+    if (auto got = read(*begin, whole); !got) return got;
+    auto manifest = file_manifest::parse(whole);
     if (!manifest) return fail(manifest.error());
     manifest_ = std::move(*manifest);
-    hashes_.resize(head_.parts);
+    hashes_.resize(manifest_->parts());
+    known_.resize((manifest_->parts() + per_block - 1) / per_block);
     return {};
   }
 
@@ -76,19 +81,16 @@ class source {
     return engine_.move(transfer_op::read, at_, {piece}, limit_);
   }
 
-  /// What a part of it must be. Waits until the source has hashed so far. @error `ec::timed_out`
+  /// What a part of it must be. A source that has not hashed so far yet answers that it has not, and is waited for.
+  /// @error `ec::timed_out`; as `transfer_engine::move`
   result<hash128> hash(std::size_t part) {
-    std::unique_lock lock{mutex_};
-    for (auto until = clock_type::now() + limit_; part >= known_;) {
-      const auto before = known_;
-      if (auto ok = learn(); !ok) return fail(ok.error());
-      if (known_ > before) until = clock_type::now() + limit_;
-      else if (clock_type::now() > until) return fail(ec::timed_out, "it does not go on hashing its files");
-      if (part >= known_) {
-        lock.unlock();
-        std::this_thread::sleep_for(10ms);
-        lock.lock();
-      }
+    std::lock_guard lock{mutex_};  // others want the same block
+    const auto block = part / per_block;
+    for (const auto until = clock_type::now() + hashing_limit; !known_[block];) {
+      if (const auto learned = learn(block); learned) break;
+      else if (learned.error() != ec::not_found) return fail(learned.error());
+      if (clock_type::now() > until) return fail(ec::timed_out, "it does not go on hashing its files");
+      std::this_thread::sleep_for(20ms);
     }
     return hashes_[part];
   }
@@ -96,42 +98,29 @@ class source {
   void tell(std::string_view what) { static_cast<void>(engine_.notify(at_, {"weights", std::string{what}})); }
 
  private:
-  result<void> read(std::uint64_t offset, std::span<std::byte> into) {
+  result<void> read(std::uint64_t address, std::span<std::byte> into) {
     return engine_.move(transfer_op::read, at_,
-                        {{reinterpret_cast<std::uint64_t>(into.data()), begin_ + offset, into.size()}},
-                        limit_);
+                        {{reinterpret_cast<std::uint64_t>(into.data()), address, into.size()}}, limit_);
   }
-  /// A count that goes up between a read and the checksum of it spoils the read, so there are several.
-  result<file_manifest::head> read_head() {
-    std::array<std::byte, file_manifest::head_bytes> bytes{};
-    auto got = read(0, bytes);
-    for (int again = 0; !got && got.error() == ec::corrupt && again < 5; ++again) got = read(0, bytes);
-    if (!got) return fail(got.error());
-    return file_manifest::parse_head(bytes);
-  }
-  /// The hashes that have come since. The count is read first: what it counts is there.
-  result<void> learn() {
-    const auto now = read_head();
-    if (!now) return fail(now.error());
-    if (now->parts != head_.parts || now->hashes_at != head_.hashes_at)
-      return fail(ec::corrupt, "its list of files has changed");
-    if (now->hashed <= known_) return {};
-    std::vector<std::byte> fresh((now->hashed - known_) * file_manifest::hash_bytes);
-    if (auto got = read(head_.hashes_at + known_ * file_manifest::hash_bytes, fresh); !got) return got;
-    for (std::span<const std::byte> left{fresh}; !left.empty();
-         left = left.subspan(file_manifest::hash_bytes))
-      hashes_[known_++] = file_manifest::parse_hash(left.first<file_manifest::hash_bytes>());
+  result<void> learn(std::size_t block) {
+    const auto first = block * per_block, count = std::min(per_block, hashes_.size() - first);
+    std::vector<std::byte> bytes(count * file_manifest::hash_bytes);
+    if (auto got = read(head_.hashes + first * file_manifest::hash_bytes, bytes); !got) return got;
+    for (std::size_t i = 0; i < count; ++i)
+      hashes_[first + i] = file_manifest::parse_hash(std::span<const std::byte>{bytes}
+                                                         .subspan(i * file_manifest::hash_bytes)
+                                                         .first<file_manifest::hash_bytes>());
+    known_[block] = true;
     return {};
   }
 
   transfer_engine& engine_;
   const std::string at_;
   const duration limit_;
-  std::uint64_t begin_ = 0;  ///< of its manifest, in its memory
   file_manifest::head head_;
   std::optional<file_manifest> manifest_;
-  std::mutex mutex_;  // guards everything below
-  std::size_t known_ = 0;
+  std::mutex mutex_;         // guards everything below
+  std::vector<bool> known_;  ///< blocks of hashes
   std::vector<hash128> hashes_;
 };
 
@@ -144,7 +133,6 @@ class fetcher {
     transfer_engine_options engine;
     engine.secret = options_.secret;
     engine.host = options_.host;
-    engine.rdma = options_.rdma;
     auto started = transfer_engine::start(engine);
     if (!started) return fail(started.error());
     engine_ = std::move(*started);

@@ -26,9 +26,8 @@ struct file_fetch_options {
       sources;  ///< HOST:PORT of a `file_offer` each; the first that answers says what the content is
   std::string destination;         ///< a path that is not there yet; `.part` is added to it meanwhile
   std::string host = "127.0.0.1";  ///< numeric address of this process, for links
-  bool rdma = false;               ///< where there is a device
   std::size_t threads = 0;         ///< parts under way at once; 0: as many as the processors suggest
-  duration limit = std::chrono::seconds(30);  ///< for one part, and for a source's next hash
+  duration limit = std::chrono::seconds(30);  ///< for one part
 };
 
 struct fetch_progress {

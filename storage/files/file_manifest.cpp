@@ -63,7 +63,7 @@ bool file_manifest::same_shape(const file_manifest& other) const {
          });
 }
 
-std::vector<std::byte> file_manifest::encode() const {
+std::vector<std::byte> file_manifest::encode(std::uint64_t hashes) const {
   std::vector<std::byte> list;
   byte_writer names{list};
   for (const auto& f : files_) {
@@ -71,7 +71,6 @@ std::vector<std::byte> file_manifest::encode() const {
     names.put(f.address);
     names.put_text(f.name);
   }
-  list.resize((list.size() + 15) / 16 * 16);
   std::vector<std::byte> out;
   byte_writer w{out};
   w.put(magic);
@@ -80,12 +79,10 @@ std::vector<std::byte> file_manifest::encode() const {
   w.put(static_cast<std::uint32_t>(files_.size()));
   w.put(static_cast<std::uint32_t>(folder_));
   w.put(static_cast<std::uint64_t>(parts()));
-  w.put(std::uint64_t{0});
+  w.put(hashes);
   w.put(static_cast<std::uint64_t>(head_bytes + list.size()));
-  w.put(static_cast<std::uint64_t>(head_bytes + list.size() + parts() * hash_bytes));
-  w.put(std::uint64_t{0});
+  out.resize(head_bytes);
   w.put_bytes(list);
-  out.resize(out.size() + parts() * hash_bytes);
   return out;
 }
 
@@ -99,11 +96,10 @@ result<file_manifest::head> file_manifest::parse_head(std::span<const std::byte,
   r.get<std::uint64_t>();  // files, and whether they are a folder's
   head h;
   h.parts = r.get<std::uint64_t>();
-  h.hashed = r.get<std::uint64_t>();
-  h.hashes_at = r.get<std::uint64_t>();
+  h.hashes = r.get<std::uint64_t>();
   h.bytes = r.get<std::uint64_t>();
-  if (part != part_bytes || h.bytes > bytes_max || h.parts > bytes_max / hash_bytes || h.hashed > h.parts ||
-      h.hashes_at < head_bytes || h.hashes_at > h.bytes || h.bytes - h.hashes_at != h.parts * hash_bytes)
+  if (part != part_bytes || h.bytes < head_bytes || h.bytes > bytes_max || h.parts > bytes_max / hash_bytes ||
+      h.hashes == 0 || h.hashes > ~std::uint64_t{0} - h.parts * hash_bytes)
     return fail(ec::corrupt, "the list of its files is damaged");
   return h;
 }
@@ -113,8 +109,8 @@ result<file_manifest> file_manifest::parse(std::span<const std::byte> in) {
   if (in.size() < head_bytes) return damaged();
   const auto h = parse_head(in.first<head_bytes>());
   if (!h) return fail(h.error());
-  if (in.size() < h->hashes_at) return damaged();
-  byte_reader r{in.first(static_cast<std::size_t>(h->hashes_at))};
+  if (in.size() != h->bytes) return damaged();
+  byte_reader r{in};
   r.take(16);
   const auto count = r.get<std::uint32_t>();
   const auto folder = r.get<std::uint32_t>();
@@ -127,7 +123,7 @@ result<file_manifest> file_manifest::parse(std::span<const std::byte> in) {
     f.name = r.get_text();
     if ((f.bytes > 0) != (f.address != 0) || f.bytes > ~std::uint64_t{0} - f.address) return damaged();
   }
-  if (!r.ok()) return damaged();
+  if (!r.ok() || r.left() > 0) return damaged();
   auto made = of(folder == 1, std::move(files));
   if (!made || made->parts() != h->parts) return damaged();
   return made;

@@ -1,13 +1,14 @@
 #pragma once
 // What a model's file or folder holds, as a source tells it: names, sizes, and the hash of every part.
 //
-// A source has this in memory that it offers, as the first region of its transfer engine, and the files behind it.
-// Whoever fetches reads all of it one-sidedly:
+// A source has this in memory that it offers, as the first region of its transfer engine, and the files behind it. A fetch
+// reads all of it one-sidedly:
 //
-//   head      64 bytes: magic, version, part size, count of files, folder or file, count of parts, parts hashed so far,
-//             where the hashes begin, bytes of the whole
+//   head      64 bytes: magic, version, part size, count of files, folder or file, count of parts, address of the hashes in
+//             the source, bytes of head and files
 //   files     of each: bytes (64 bits), address in the source (64), name (32 and text)
-//   hashes    16 bytes a part, in order; those beyond the count of parts hashed so far are not there yet
+//
+//   hashes    16 bytes a part, in order, elsewhere; each block of `hashes_per_block` is offered once it is whole
 //
 // All values are little-endian.
 
@@ -38,7 +39,8 @@ class file_manifest {
   static constexpr std::uint64_t part_bytes = 4 * MiB;
   static constexpr std::size_t head_bytes = 64;
   static constexpr std::size_t hash_bytes = 16;
-  /// Longest that is read: 100,000 files, or 16 TiB of them.
+  static constexpr std::size_t hashes_per_block = 64;
+  /// Longest that is read.
   static constexpr std::uint64_t bytes_max = 64 * MiB;
 
   struct entry {
@@ -49,9 +51,9 @@ class file_manifest {
   };
   /// The first bytes of a manifest.
   struct head {
-    std::uint64_t parts = 0, hashed = 0;
-    std::uint64_t hashes_at = 0;  ///< bytes from the begin of the manifest
-    std::uint64_t bytes = 0;      ///< of all of it
+    std::uint64_t parts = 0;
+    std::uint64_t hashes = 0;  ///< address in the source
+    std::uint64_t bytes = 0;   ///< of head and files
   };
 
   /// @error `ec::invalid_argument` for a name that leads out of the folder, or twice the same.
@@ -66,17 +68,15 @@ class file_manifest {
   /// Whether both are of files with the same names and sizes.
   bool same_shape(const file_manifest& other) const;
 
-  /// As a source lays it out, without a hash so far.
-  std::vector<std::byte> encode() const;
+  /// As a source lays it out. @param hashes  where it has them
+  std::vector<std::byte> encode(std::uint64_t hashes) const;
   /// @error `ec::corrupt` if the bytes are no manifest's, `ec::incompatible` for another version.
   static result<head> parse_head(std::span<const std::byte, head_bytes> in);
-  /// @param in  head and files, up to the hashes; any bytes. @error as above
+  /// @param in  head and files; any bytes. @error as above
   static result<file_manifest> parse(std::span<const std::byte> in);
 
   static hash128 parse_hash(std::span<const std::byte, hash_bytes> in);
   static void put_hash(std::span<std::byte, hash_bytes> out, const hash128& hash);
-  /// Where a head counts the parts that are hashed.
-  static constexpr std::size_t hashed_at = 32;
 
  private:
   bool folder_ = false;

@@ -80,7 +80,8 @@ result<void> file_offer::map(const std::string& path) {
 
 // The manifest is offered before the files: a fetch looks for it in the engine's first region.
 result<void> file_offer::offer() {
-  described_ = manifest_.encode();
+  hashes_.resize(manifest_.parts() * file_manifest::hash_bytes);
+  described_ = manifest_.encode(reinterpret_cast<std::uint64_t>(hashes_.data()));
   if (described_.size() > file_manifest::bytes_max)
     return fail(ec::invalid_argument, "too many files, or too many bytes, for one offer");
   if (auto ok = engine_->offer(reinterpret_cast<std::uint64_t>(described_.data()), described_.size()); !ok)
@@ -92,19 +93,19 @@ result<void> file_offer::offer() {
   return {};
 }
 
-/// A reader sees the count of hashes go up only when they are there.
+/// A block that cannot be offered is not there for a fetch, which then asks other sources.
 void file_offer::hash() {
-  const auto head = file_manifest::parse_head(std::span{described_}.first<file_manifest::head_bytes>());
-  std::atomic_ref<std::uint64_t> hashed{
-      *reinterpret_cast<std::uint64_t*>(described_.data() + file_manifest::hashed_at)};
+  constexpr auto each = file_manifest::hash_bytes;
+  const std::span<std::byte> all{hashes_};
   for (std::size_t i = 0; i < manifest_.parts() && !ending_; ++i) {
     const auto part = manifest_.part(i);
-    const auto place = std::span{described_}
-                           .subspan(head->hashes_at + i * file_manifest::hash_bytes)
-                           .first<file_manifest::hash_bytes>();
-    file_manifest::put_hash(
-        place, hash_bytes128({base_[part.file] + part.offset, static_cast<std::size_t>(part.bytes)}));
-    hashed.store(i + 1, std::memory_order_release);
+    const std::span<const std::byte> bytes{base_[part.file] + part.offset,
+                                           static_cast<std::size_t>(part.bytes)};
+    file_manifest::put_hash(all.subspan(i * each).first<each>(), hash_bytes128(bytes));
+    if (const auto count = i % file_manifest::hashes_per_block + 1;
+        count == file_manifest::hashes_per_block || i + 1 == manifest_.parts())
+      static_cast<void>(
+          engine_->offer(reinterpret_cast<std::uint64_t>(all.data() + (i + 1 - count) * each), count * each));
   }
 }
 

@@ -40,6 +40,7 @@ class file_offer {
   file_manifest manifest_;
   std::vector<mapped_file> mapped_;     ///< not the empty ones
   std::vector<std::byte> described_;    ///< the manifest as others read it
+  std::vector<std::byte> hashes_;       ///< of all parts; what is offered of it does not change any more
   std::vector<const std::byte*> base_;  ///< of each file, in the manifest's order
   std::unique_ptr<transfer_engine> engine_;
   std::atomic<bool> ending_{false};

@@ -535,6 +535,38 @@ decode = 1
         assert f"west (this machine): has no model {cluster.home}/west/model.gguf, and no other host has one of that name" in done.stderr, done.stderr
 
 
+def a_model_on_its_way_does_not_hold_an_interrupted_up():
+    if os.geteuid() != 0 or not possible() or not os.path.exists("/usr/sbin/sshd"):
+        raise Skipped("network namespaces need root, and a host a sshd")
+    with network(2) as (names, addresses, _):
+        hosts = f"""[front]
+address = "{addresses[0]}"
+runner = "local"
+conductor = 1
+gateway = 1
+prefill = 1
+[far]
+address = "{addresses[1]}"
+model = "FAR"
+decode = 1
+"""
+        with Launched(hosts, addresses[0]) as cluster, private_sshd(cluster, names[1], addresses[1]):
+            subprocess.run(["tc", "-n", names[0], "qdisc", "add", "dev", "eth", "root", "tbf", "rate", "40mbit", "burst", "64kb", "latency", "50ms"], check=True)
+            model = pathlib.Path(os.environ["MOONCAF_MODEL"])
+            text = cluster.file.read_text().replace(f'path = "{TINY}"', f'path = "{model}"')
+            cluster.file.write_text(text.replace("FAR", f"{cluster.home}/far/{model.name}"))
+            up = subprocess.Popen([BINARY, "up", str(cluster.file)], env=cluster.env, stderr=subprocess.PIPE, text=True)
+            for line in up.stderr:
+                if "its model, " in line:
+                    break
+            up.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            said = up.communicate(timeout=60)[1]
+            assert up.returncode == 1 and "interrupted" in said, said
+            assert time.monotonic() - began < 10, "the whole model was waited for"
+            wait_until("nothing of it runs on", lambda: [p for p in cluster.left_over() if isinstance(p, bytes) and BINARY.encode() in p] == [], 60)
+
+
 def weights_are_brought_by_hand():
     with Launched() as cluster:
         want = os.urandom(30_000_001)
@@ -687,5 +719,5 @@ if __name__ == "__main__":
           a_busy_port_or_host_out_of_reach_leaves_nothing, a_process_that_cannot_start_is_named_and_the_rest_ended,
           an_interrupted_up_leaves_nothing, a_secret_of_the_operator_is_used_and_kept,
           another_secret_loses_no_request_and_shuts_out_the_old_one, a_rotation_that_is_cut_off_goes_on,
-          a_host_without_the_model_gets_it_from_others, weights_are_brought_by_hand,
+          a_host_without_the_model_gets_it_from_others, a_model_on_its_way_does_not_hold_an_interrupted_up, weights_are_brought_by_hand,
           a_wrong_file_is_refused_with_its_line, the_secret_is_in_no_argument_environment_or_log])

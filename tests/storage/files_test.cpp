@@ -61,8 +61,7 @@ std::string at(const file_offer& o) { return "127.0.0.1:" + std::to_string(o.por
 
 result<fetch_report> fetch(std::vector<std::string> from, const std::string& to,
                            const std::function<void(const fetch_progress&)>& tell = {}) {
-  return fetch_files({engine().secret, std::move(from), to, "127.0.0.1", false, 4, std::chrono::seconds(5)},
-                     tell);
+  return fetch_files({engine().secret, std::move(from), to, "127.0.0.1", 4, std::chrono::seconds(5)}, tell);
 }
 
 }  // namespace
@@ -81,7 +80,7 @@ TEST_CASE(
     covered[p.file] += p.bytes;
   }
   for (const auto& [file, bytes] : covered) CHECK(bytes == made->files()[file].bytes);
-  const auto bytes = made->encode();
+  const auto bytes = made->encode(1 << 20);
   const auto back = file_manifest::parse(bytes);
   REQUIRE(back);
   CHECK(back->files() == made->files());
@@ -96,7 +95,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a list of files with any bytes changed or cut is an error or a list, never more") {
-  const auto bytes = file_manifest::of(true, {{"a/b.bin", 9 * part, 4096}, {"config.json", 7, 64}})->encode();
+  const auto bytes =
+      file_manifest::of(true, {{"a/b.bin", 9 * part, 4096}, {"config.json", 7, 64}})->encode(1 << 20);
   std::mt19937 random{11};
   for (int round = 0; round < 20'000; ++round) {
     auto changed = bytes;
