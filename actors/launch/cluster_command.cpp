@@ -196,7 +196,12 @@ result<void> cluster_access::fetch(std::size_t host, const std::vector<std::size
   const auto& h = plan_.hosts[host];
   const json request{{"from", offers}, {"to", h.model}, {"host", h.entry.address}, {"secret", *shared}};
   const auto said = ask(host, "fetch", request.dump(), say);
-  return said ? result<void>{} : fail(said.error());
+  if (!said) return fail(said.error());
+  const auto done = json::parse(*said, nullptr, false);
+  if (!done.is_object())
+    return fail(ec::incompatible, "its answer is none of mooncaf's: " + last_line(*said));
+  for (const auto& why : done.value("dropped", std::vector<std::string>{})) say("not from " + why);
+  return {};
 }
 
 result<host_state> cluster_access::state(std::size_t host) const {

@@ -527,6 +527,12 @@ decode = 1
 
         cluster.must("stop")
         wait_until("the offers have ended, too", lambda: cluster.left_over() == [])
+        (cluster.home / "east/deep/model.gguf").write_bytes(want[:64] + want[:63:-1])  # another, of the same size
+        (cluster.home / "west/model.gguf").unlink()
+        said = cluster.run("up").stderr  # what east has is no model
+        assert (cluster.home / "west/model.gguf").read_bytes() == want
+        assert "east-decode-0 ended" in said, said
+        assert re.search(r"west.*: its model, not from 127\.0\.0\.1:\d+: has another content than 127\.0\.0\.1:\d+\n", said), said
         (cluster.home / "west/model.gguf").unlink()
         os.unlink(cluster.home / "front/model.gguf")
         os.rename(cluster.home / "east/deep/model.gguf", cluster.home / "east/deep/other.gguf")
