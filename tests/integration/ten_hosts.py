@@ -18,9 +18,9 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, Client, Skipped, main, wait_until  # noqa: E402
-from hosts import network, possible  # noqa: E402
-from up import TINY, Launched  # noqa: E402
+from cluster import BINARY, Client, main, wait_until  # noqa: E402
+from hosts import network  # noqa: E402
+from launched import TINY, Launched, needs_sshd  # noqa: E402
 
 HOSTS = 10
 CHATS = [[{"role": "user", "content": f"Say something about {what}."}] for what in ("the sea", "mountains", "rain", "a lamp", "bread")]
@@ -245,10 +245,7 @@ SetEnv XDG_STATE_HOME={self.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDI
 
 
 def a_day(minutes=0, seed=1):
-    if not os.path.exists("/usr/sbin/sshd") or not shutil.which("ssh"):
-        raise Skipped("no sshd: examples/install_packages.sh --tests has it")
-    if os.geteuid() != 0 or not possible():
-        raise Skipped("network namespaces need root")
+    needs_sshd()
     chance = random.Random(seed)
     with network(HOSTS) as (names, addresses, _), Day(names, addresses) as day:
         began = time.monotonic()

@@ -15,6 +15,7 @@
 #include "storage/files/file_manifest.hpp"
 #include "storage/files/file_offer.hpp"
 #include "storage/files/part_schedule.hpp"
+#include "storage/files/partial_files.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
@@ -284,4 +285,31 @@ TEST_CASE("two contents of one name and size are never put together, whichever s
     const auto got = text_of(here);
     CHECK((got == text_of(folder / "a/M.gguf") || got == text_of(folder / "b/M.gguf")));
   }
+}
+
+TEST_CASE(
+    "one process at a time puts a path together, in folders that it makes, and nothing is there before all "
+    "is") {
+  const test::temp_dir folder;
+  const auto manifest = file_manifest::of(true, {{"a/b", part + 3, 64}, {"c", 5, 64}}).value();
+  const auto path = folder / "deep/model/";
+  auto first = partial_files::open(path, manifest);
+  REQUIRE_MESSAGE(first, to_string(first.error()));
+  CHECK_FALSE(first->resumed());
+  const auto second = partial_files::open(path, manifest);
+  REQUIRE_FALSE(second);
+  CHECK(second.error() == ec::already_exists);
+  CHECK(second.error().detail.find("being fetched by another process") != std::string::npos);
+  for (std::size_t i = 0; i < manifest.parts(); ++i) {
+    CHECK_FALSE(fs::exists(folder / "deep/model"));
+    REQUIRE(first->write(i, std::vector<std::byte>(manifest.part(i).bytes, static_cast<std::byte>('0' + i))));
+  }
+  std::vector<std::byte> back(3);
+  CHECK(first->read(1, back));
+  CHECK(back == std::vector<std::byte>(3, std::byte{'1'}));
+  REQUIRE(first->finish());
+  CHECK(text_of(folder / "deep/model/c") == "22222");
+  CHECK(fs::file_size(folder / "deep/model/a/b") == part + 3);
+  CHECK(partial_files::open(path, manifest).error() == ec::already_exists);
+  CHECK(partial_files::open("/proc/no/such/place", manifest).error() == ec::io_error);
 }

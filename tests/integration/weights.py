@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""A model's way to hosts that have none: by `mooncaf up`, and by hand."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, main, wait_until  # noqa: E402
+from hosts import network  # noqa: E402
+from launched import TINY, Launched, needs_sshd, front_and_far, private_sshd  # noqa: E402
+
+
+def a_host_without_the_model_gets_it_from_others():
+    model = os.environ["MOONCAF_MODEL"]
+    hosts = """[front]
+address = "127.0.0.1"
+conductor = 1
+gateway = 1
+prefill = 1
+[west]
+address = "127.0.0.1"
+model = "WEST/model.gguf"
+decode = 1
+[east]
+address = "127.0.0.1"
+model = "EAST/deep/model.gguf"
+decode = 1
+"""
+    with Launched(hosts) as cluster:
+        for name in ("front", "west"):
+            (cluster.home / name).mkdir()
+        os.symlink(model, cluster.home / "front/model.gguf")
+        text = cluster.file.read_text().replace(f'path = "{TINY}"', f'path = "{cluster.home}/front/model.gguf"\ncontext_length = 512')
+        cluster.file.write_text(text.replace("WEST", f"{cluster.home}/west").replace("EAST", f"{cluster.home}/east"))
+        want = pathlib.Path(model).read_bytes()
+        # An earlier attempt left half of it, and something wrong in there.
+        (cluster.home / "west/model.gguf.part").write_bytes(want[:len(want) // 2 - 1] + bytes([want[len(want) // 2] ^ 255]))
+        began = time.monotonic()
+        said = cluster.must("up").stderr
+        print(f"     three hosts, two without the model of {len(want) / 1e6:.0f} MB: {time.monotonic() - began:.1f} s")
+        for there in ("west/model.gguf", "east/deep/model.gguf"):
+            assert (cluster.home / there).read_bytes() == want, there
+        assert not list(cluster.home.rglob("*.part"))
+        assert re.search(r"east.*: its model, 100 % of 0\.\d+ GB, \d+ MB/s\n", said) and "west (this machine): has the model" in said, said
+        assert cluster.chat()["choices"][0]["message"]["content"]
+
+        cluster.must("stop")
+        wait_until("the offers have ended, too", lambda: cluster.left_over() == [])
+        (cluster.home / "east/deep/model.gguf").write_bytes(want[:64] + want[:63:-1])  # another, of the same size
+        (cluster.home / "west/model.gguf").unlink()
+        said = cluster.run("up").stderr  # what east has is no model
+        assert (cluster.home / "west/model.gguf").read_bytes() == want
+        assert "east-decode-0 ended" in said, said
+        assert re.search(r"west.*: its model, not from 127\.0\.0\.1:\d+: has another content than 127\.0\.0\.1:\d+\n", said), said
+        (cluster.home / "west/model.gguf").unlink()
+        os.unlink(cluster.home / "front/model.gguf")
+        os.rename(cluster.home / "east/deep/model.gguf", cluster.home / "east/deep/other.gguf")
+        done = cluster.run("up")
+        assert done.returncode == 1, done
+        assert f"west (this machine): has no model {cluster.home}/west/model.gguf, and no other host has one of that name" in done.stderr, done.stderr
+
+
+def a_model_on_its_way_does_not_hold_an_interrupted_up():
+    needs_sshd()
+    with network(2) as (names, addresses, _):
+        with Launched(front_and_far(addresses, "model = \"FAR\"\ndecode = 1\n"), addresses[0]) as cluster, private_sshd(cluster, names[1], addresses[1]):
+            subprocess.run(["tc", "-n", names[0], "qdisc", "add", "dev", "eth", "root", "tbf", "rate", "40mbit", "burst", "64kb", "latency", "50ms"], check=True)
+            model = pathlib.Path(os.environ["MOONCAF_MODEL"])
+            text = cluster.file.read_text().replace(f'path = "{TINY}"', f'path = "{model}"')
+            cluster.file.write_text(text.replace("FAR", f"{cluster.home}/far/{model.name}"))
+            up = subprocess.Popen([BINARY, "up", str(cluster.file)], env=cluster.env, stderr=subprocess.PIPE, text=True)
+            for line in up.stderr:
+                if "its model, " in line:
+                    break
+            up.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            said = up.communicate(timeout=60)[1]
+            assert up.returncode == 1 and "interrupted" in said, said
+            assert time.monotonic() - began < 10, "the whole model was waited for"
+            wait_until("nothing of it runs on", lambda: [p for p in cluster.left_over() if isinstance(p, bytes) and BINARY.encode() in p] == [], 60)
+
+
+def weights_are_brought_by_hand():
+    with Launched() as cluster:
+        want = os.urandom(30_000_001)
+        (cluster.home / "M.gguf").write_bytes(want)
+        offer = subprocess.Popen([BINARY, "weights", "offer", str(cluster.home / "M.gguf"), "--idle", "5s"], env=cluster.env, stdout=subprocess.PIPE, text=True)
+        try:
+            at = re.fullmatch(r"offers .* at (127\.0\.0\.1:\d+)\n", offer.stdout.readline())[1]
+            fetch = lambda: subprocess.run([BINARY, "weights", "fetch", "here.gguf", "--from", f"{at},127.0.0.1:1"],  # noqa: E731
+                                           env=cluster.env, cwd=cluster.home, capture_output=True, text=True, timeout=60)
+            done = fetch()
+            assert done.returncode == 0 and "not used: 127.0.0.1:1: " in done.stderr, done
+            assert (cluster.home / "here.gguf").read_bytes() == want
+            again = fetch()
+            assert again.returncode == 1 and "is there already" in again.stderr, again
+            assert offer.wait(60) == 0, "an offer ends when nobody wants it any more"
+        finally:
+            offer.kill()
+            offer.wait(10)
+            offer.stdout.close()
+
+
+if __name__ == "__main__":
+    main([a_host_without_the_model_gets_it_from_others, a_model_on_its_way_does_not_hold_an_interrupted_up,
+          weights_are_brought_by_hand])
