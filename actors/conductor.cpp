@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <caf/send.hpp>
+#include <memory>
 #include <utility>
 
 #include "actors/introductions.hpp"
+#include "actors/minutes_player.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/log/log.hpp"
 
@@ -174,6 +176,16 @@ void conductor::carry_out(const log_turn& what) {
 void conductor::carry_out(const tell_wish& what) {
   log_info("nodes", {{"wanted", what.wanted}, {"why", what.loads}});
   setup_.scale(what.wanted);
+}
+
+void conductor::carry_out(play_minutes& what) {
+  const auto play = std::make_shared<minutes_player>(std::move(what.question), setup_.play);
+  const auto over = [this, play] {
+    core_.played(play->rules(), play->took(), clock().now());
+    act();
+  };
+  request(setup_.player, caf::infinite, run_atom_v, task_ptr{play})
+      .then([over](const task_ptr&) { over(); }, [over](const caf::error&) { over(); });
 }
 
 cluster_status conductor::status() const {

@@ -3,27 +3,11 @@
 
 #include <caf/typed_event_based_actor.hpp>
 #include <caf/typed_response_promise.hpp>
-#include <functional>
-#include <string>
 #include <unordered_map>
 
-#include "actors/interfaces.hpp"
-#include "runtime/request/cluster_core.hpp"
+#include "actors/conductor_setup.hpp"
 
 namespace mooncaf {
-
-/// Settings of the conductor, and the model of its process.
-struct conductor_setup {
-  conductor_options core;
-  admission_queue_options queue;
-  block_key fingerprint;
-  std::string model;
-  std::string layout;
-  journal::sink journal{};  ///< empty: nothing is recorded
-  leadership_core lead{{}, 0, 1, {}};
-  /// Gets the counts of nodes that are wanted (`counts_of`). Returns at once.
-  std::function<void(const std::string&)> scale = [](const std::string&) {};
-};
 
 class conductor final : public conductor_actor::base {
  public:
@@ -51,6 +35,7 @@ class conductor final : public conductor_actor::base {
   void carry_out(claim_lead& what);
   void carry_out(const log_turn& what);
   void carry_out(const tell_wish& what);
+  void carry_out(play_minutes& what);
   cluster_status status() const;
 
   conductor_setup setup_;

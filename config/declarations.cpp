@@ -368,12 +368,13 @@ void add_scheduler(table& t) {
   const std::string s = "scheduler", who = "conductor";
   t.push_back(choice({"policy", "policy", "How a request's instances are chosen", who}, s,
                      at(c, &scheduler_options::policy)));
-  t.push_back(choice({"admission", "admission",
-                      "queue: what there is no room for waits, and goes last where it would be late anyway; "
-                      "the others refuse what would "
-                      "miss its SLO, by prediction",
-                      who},
-                     s, at(c, &scheduler_options::admission), served_admissions()));
+  t.push_back(
+      choice({"admission", "admission",
+              "queue: what there is no room for waits, and goes last where it would be late anyway; "
+              "adaptive: the last minutes are played again under several of these, and the one that did "
+              "best is in force; the others refuse what would miss its SLO, by prediction",
+              who},
+             s, at(c, &scheduler_options::admission), served_admissions()));
   t.push_back(
       integer({"max-queued", "max_queued",
                "With admission queue: requests of the cluster that may wait; beyond it the least urgent "

@@ -21,6 +21,7 @@
 #include "actors/process/preflight.hpp"
 #include "actors/process/scale_hook.hpp"
 #include "actors/process/serve.hpp"
+#include "actors/process/shadow_player.hpp"
 #include "actors/process/terminate_guard.hpp"
 #include "config/device_name.hpp"
 #include "config/value.hpp"
@@ -301,6 +302,15 @@ result<void> process::spawn_conductor() {
   // The conductor's memory of a modelled cluster's demand fades as fast as all else there.
   setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
+  setup.core.shadow = shadow_at(opts().model.time_scale);
+  if (s.admission == admission_policy::adaptive) setup.player = spawn_executor(*system_);
+  setup.play = [meters = context_->meters](const shadow_question& q) {
+    auto played = play_beside(q);
+    for (const auto& p : played)
+      meters->set(series::played_share, static_cast<double>(p.met) / static_cast<double>(p.judged),
+                  {text_of(p.rule)});
+    return played;
+  };
   setup.core.elastic = {s.elastic_roles, s.elastic_hold};
   setup.core.scale = {s.scale_prefill, s.scale_decode, s.scale_nodes,
                       s.target_load,   s.down_after,   s.scale_every};

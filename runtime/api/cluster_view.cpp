@@ -125,6 +125,13 @@ std::uint64_t requests_live(const cluster_status& cluster) {
   return live;
 }
 
+json admission_of(const admission_status& a) {
+  json out{{"rule", a.rule}, {"changes", a.changes}, {"played", json::array()}};
+  for (const auto& p : a.played)
+    out["played"].push_back({{"rule", p.rule}, {"inside_slos", std::bit_cast<double>(p.share_bits)}});
+  return out;
+}
+
 json recent_of(const recent_request& r, const names& names) {
   return {{"request", to_string(r.id)},       {"prefill", names.of(r.prefill)},
           {"decode", names.of(r.decode)},     {"prompt_tokens", r.prompt_tokens},
@@ -143,6 +150,7 @@ result<std::string> cluster_json(const cluster_status& cluster) {
   out["index"] = with_fields({}, cluster.index);
   out["counters"] = with_fields({}, cluster.counters);
   out["queue"] = with_fields({}, cluster.queue);
+  out["admission"] = admission_of(cluster.admission);
   const auto& lead = cluster.lead;
   out["leader"] = {{"node", lead.leader}, {"term", lead.term},     {"standbys", lead.standbys},
                    {"votes", lead.votes}, {"voters", lead.voters}, {"problem", lead.problem}};

@@ -40,6 +40,7 @@ enum class series : std::uint8_t {
   leader_term,
   leads,
   wanted_nodes,
+  played_share,
   traces,
 };
 
@@ -116,6 +117,9 @@ inline constexpr std::array series_table{
                 "1: this process's conductor places requests; 0: it stands by, or there is none here."},
     series_info{series::wanted_nodes, series_kind::gauge, "mooncaf_wanted_nodes",
                 "Nodes that the load asks for, as this process last told its scale-command.", {"part"}},
+    series_info{series::played_share, series_kind::gauge, "mooncaf_played_share",
+                "Requests of the last minutes that a rule of admission would have kept inside both SLOs, as last "
+                "played again (admission adaptive).", {"rule"}},
     series_info{series::traces, series_kind::counter, "mooncaf_traces_total",
                 "Traces of requests that a collector took (sent), or did not in time (dropped).", {"outcome"}},
 };

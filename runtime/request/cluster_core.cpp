@@ -182,7 +182,7 @@ void cluster_core::over(const request_event& e, time_point now) {
   switch (e.stage) {
     case request_stage::finished:
       ++totals_.finished;
-      return scheduler_.finished(id, now, e.output_tokens);
+      return scheduler_.finished(id, now, e.output_tokens, duration{e.tbt_ns});
     case request_stage::cancelled:
       scheduler_.cancelled(id, now);
       // Gateways say so of late answers, too, which may have been charged or not.
@@ -222,9 +222,9 @@ void cluster_core::blocks(const block_event_batch& batch) {
   }
   for (const auto& e : batch.events) {
     if (e.what == block_change::removed) {
-      scheduler_.block_gone(batch.node, e.name.key);
+      scheduler_.blocks_gone(batch.node, {&e.name.key, 1});
     } else {
-      scheduler_.block_held(batch.node, e.name.key, served_from(e.tier));
+      scheduler_.blocks_held(batch.node, {&e.name.key, 1}, served_from(e.tier));
     }
   }
   if (!m.card.is_pool() && placing_) offer(batch);
@@ -283,6 +283,7 @@ void cluster_core::tick(time_point now) {
     copy_hot_blocks(now);
     questions_.tick(now);
     wish_nodes(now);
+    if (auto due = shadow_.due(scheduler_, now)) actions_.emplace_back(play_minutes{std::move(*due)});
   }
   journal_.flush();
 }
@@ -302,6 +303,23 @@ void cluster_core::wish_nodes(time_point now) {
     wish_ = wish;
     actions_.emplace_back(tell_wish{counts_of(wish), loads_text(wish.prefill_load, wish.decode_load)});
   }
+}
+
+// ---- admission `adaptive` ----
+
+void cluster_core::played(std::span<const played_rule> played, duration took, time_point now) {
+  const auto before = scheduler_.rule();
+  if (const auto rule = shadow_.played(scheduler_, played, took, now))
+    actions_.emplace_back(
+        log_turn{"admission", text_of(before), text_of(*rule), text_of(shadow_.standings())});
+  advance(now);
+}
+
+admission_status cluster_core::admission() const {
+  admission_status out{text_of(scheduler_.rule()), shadow_.changes(), {}};
+  for (const auto& s : shadow_.standings())
+    out.played.push_back({text_of(s.rule), std::bit_cast<std::uint64_t>(s.share)});
+  return out;
 }
 
 // ---- other conductors ----
@@ -374,6 +392,7 @@ cluster_status cluster_core::status(time_point now) const {
   out.index = {scheduler_.index().size(), scheduler_.index().memory_bytes(), gaps_};
   out.counters = counters();
   out.queue = {queue_.size(), queue_.standing_by(), queue_.shed(), queue_.options().max_queued};
+  out.admission = admission();
   out.lead = lead_of(now);
   out.members = board_.members(now);
   for (auto& m : out.members) {

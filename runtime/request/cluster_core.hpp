@@ -20,6 +20,7 @@
 #include "runtime/request/schedule_core.hpp"
 #include "runtime/sched/event_stream.hpp"
 #include "runtime/sched/journal/recorded_core.hpp"
+#include "runtime/sched/shadow_core.hpp"
 
 namespace mooncaf {
 
@@ -76,8 +77,12 @@ struct tell_wish {
   std::string wanted;  ///< `counts_of`
   std::string loads;   ///< by which it was decided
 };
+/// Play these minutes under each rule of admission (`rules_to_play`), and `played` how they did.
+struct play_minutes {
+  shadow_question question;
+};
 using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired,
-                                      claim_lead, log_turn, tell_wish>;
+                                      claim_lead, log_turn, tell_wish, play_minutes>;
 
 /// @thread  Owned by the conductor; not synchronised.
 class cluster_core {
@@ -103,6 +108,10 @@ class cluster_core {
 
   // ---- blocks ----
   void blocks(const block_event_batch& batch);
+
+  // ---- admission `adaptive` ----
+  /// A `play_minutes` was carried out. @param took  processor time.
+  void played(std::span<const played_rule> played, duration took, time_point now);
 
   // ---- other conductors ----
   /// To be called every `lead_interval`, which is a day where there are none.
@@ -153,6 +162,7 @@ class cluster_core {
   /// This conductor may have become the leader, or be it no more.
   void turn(time_point now);
   lead_status lead_of(time_point now) const;
+  admission_status admission() const;
   request_counts counters() const;
 
   journal::recorder journal_;
@@ -165,7 +175,8 @@ class cluster_core {
   std::uint64_t placed_term_ = 0;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave
   cluster_board board_;
-  scale_wish wish_;         ///< that was told last
+  scale_wish wish_;  ///< that was told last
+  shadow_core shadow_;
   request_counts totals_;   ///< ends that gateways reported; the scheduler and the queue count the others
   std::uint64_t gaps_ = 0;  ///< in the announcements of shards: resyncs that were needed
   std::vector<conductor_action> actions_;

@@ -302,7 +302,9 @@ void gateway_core::tokens(const token_run& run, time_point now) {
 }
 
 bool gateway_core::deliver(const live_ptr& request, const token_msg& token, time_point now) {
-  observer_.token(request->output.empty() ? std::nullopt : std::optional{now - request->last_token});
+  const auto gap = request->output.empty() ? std::nullopt : std::optional{now - request->last_token};
+  observer_.token(gap);
+  if (gap) request->gaps.add(*gap);
   request->output.push_back(token.id);
   request->last_token = now;
   return request->what.sink->token(from_message(token));
@@ -508,6 +510,7 @@ void gateway_core::forget(const live_ptr& request, request_stage stage, time_poi
     event.stage = stage;
     event.wasted_tokens = request->wasted_tokens;
     event.output_tokens = static_cast<std::uint32_t>(request->output.size());
+    if (stage == request_stage::finished) event.tbt_ns = request->gaps.mean().count();
     tell(event);
   }
   requests_.erase(request->id.request);

@@ -30,6 +30,7 @@
 #include "runtime/base/request_ids.hpp"
 #include "runtime/request/client_request.hpp"
 #include "runtime/request/request_trace.hpp"
+#include "runtime/sched/slowest_gaps.hpp"
 #include "runtime/sched/turnover.hpp"
 
 namespace mooncaf {
@@ -153,6 +154,7 @@ class gateway_core {
     time_point retry_at;       ///< when waiting for a place
     time_point placing_since;  ///< when it came, or was last known to be placed or queued
     time_point last_token;
+    slowest_gaps gaps;  ///< between tokens, as the client sees them
     duration ttft{};
     std::vector<generation> followers;    ///< same prompt; start when this one has its first token
     std::vector<attempt_trace> attempts;  ///< so far, for its trace

@@ -124,6 +124,7 @@ struct request_event {
   std::int64_t compute_ns = 0;      ///< prefill computation alone; in a group that of one stage
   std::int64_t ttft_ns = 0;         ///< arrival to first token
   std::uint32_t output_tokens = 0;
+  std::int64_t tbt_ns = 0;  ///< finished: time between its tokens (`slowest_gaps`); 0: it has one token
   std::uint32_t wasted_tokens = 0;  ///< refused: prompt tokens that were computed for nothing
 };
 

@@ -97,7 +97,7 @@ placement_msg schedule_core::message_of(const asker& who, const decision& d) con
   out.beside = placed.beside;
   out.predicted_ttft_ns = placed.predicted_ttft.count();
   out.predicted_tbt_ns = placed.predicted_tbt.count();
-  out.check_at_decode = checks_at_decode(core_.options().admission);
+  out.check_at_decode = checks_at_decode(core_.rule().policy);
   return out;
 }
 

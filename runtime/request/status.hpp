@@ -178,6 +178,19 @@ struct queue_status {
   std::uint64_t limit = 0;
 };
 
+/// A rule of admission, and how it did when the last minutes were played under it.
+struct rule_standing {
+  std::string rule;
+  std::uint64_t share_bits = 0;  ///< bits of a double: of the requests, inside both SLOs
+};
+
+/// The rule in force (`admission_rule`), and the ones that admission `adaptive` compares it with.
+struct admission_status {
+  std::string rule;
+  std::uint64_t changes = 0;
+  std::vector<rule_standing> played;
+};
+
 /// Which conductor places requests (leadership_core.hpp).
 struct lead_status {
   std::uint64_t term = 0;
@@ -235,6 +248,7 @@ struct cluster_status {
   index_status index;
   request_counts counters;
   queue_status queue;
+  admission_status admission;
   lead_status lead;
   std::vector<member_status> members;
   std::vector<broken_link> broken_links;  ///< between members that cannot reach each other

@@ -16,6 +16,11 @@ constexpr bool predicts_each(admission_policy p) noexcept {
   return p == admission_policy::per_request || p == admission_policy::priced;
 }
 
+/// Whether admission learns from the TBT that requests had.
+constexpr bool learns_tbt(admission_policy p) noexcept {
+  return predicts_each(p) || p == admission_policy::queue || p == admission_policy::adaptive;
+}
+
 /// Whether the decode side looks again when the KV is there.
 constexpr bool checks_at_decode(admission_policy p) noexcept {
   return p != admission_policy::none && p != admission_policy::queue;

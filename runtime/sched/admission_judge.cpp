@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/sched/slowest_gaps.hpp"
+
 namespace mooncaf {
 
 namespace {
@@ -16,10 +18,6 @@ constexpr double memory_caution = 0.5;
 
 /// The price of decoding rises as the foreseen load nears the SLO, with this much in reserve.
 constexpr double tbt_reserve = 1.2;
-
-/// A request's TBT is the mean of its slowest tenth of gaps, of ten at the least: a wait for its KV is one of
-/// them.
-constexpr double least_gaps = 10, share_of_gaps = 0.1;
 
 /// Where memory is short a few may wait for it at decode, which keeps it full: for this share of the wait
 /// that the TBT SLO allows, since links want some, and of an answer's time. A longer queue fills it no better
@@ -41,8 +39,15 @@ duration or_default(duration wish, duration otherwise) noexcept {
   return wish > duration{} ? wish : otherwise;
 }
 
-/// Gaps that a wait of one is spread over, if answers have so many tokens.
-double gaps_of(double tokens) noexcept { return std::max(least_gaps, share_of_gaps * tokens); }
+/// All of it stays as it is, to the nanosecond.
+duration part_of(duration slo, double share) noexcept {
+  return share == 1 ? slo : bounded_duration(to_seconds(slo) * share);
+}
+
+/// Gaps that a wait of one is spread over, if answers have so many tokens: a wait for KV is one of the slow ones.
+double gaps_of(double tokens) noexcept {
+  return std::max(static_cast<double>(least_slow_gaps), tokens / gaps_per_slow_one);
+}
 
 }  // namespace
 
@@ -85,7 +90,7 @@ double admission_judge::memory_taken(const placement_candidate& c, instance_slot
   const auto& decode = c.in.cluster.decode();
   const auto all = static_cast<double>(decode.reserved(slot));
   const auto others = static_cast<double>(decode.occupied(slot));
-  switch (c.in.options.admission) {
+  switch (c.in.rule.policy) {
     case admission_policy::early_running:
       return static_cast<double>(decode.reserved_running(slot)) + others;
     case admission_policy::predictive: {
@@ -206,30 +211,35 @@ std::optional<rejection> admission_judge::judge(placement_candidate& c) {
   admission_question q;
   q.priority = request.priority;
   q.ttft = predicted_ttft(c);
-  q.ttft_slo = or_default(request.ttft_slo, c.in.options.ttft_slo);
+  q.ttft_slo = part_of(or_default(request.ttft_slo, c.in.options.ttft_slo), c.in.rule.slo_share);
   q.tbt_now = c.decode.tbt;
   q.tbt_running = c.decode.tbt_running;
-  q.tbt_slo = or_default(request.tbt_slo, c.in.options.tbt_slo);
+  q.tbt_slo = part_of(or_default(request.tbt_slo, c.in.options.tbt_slo), c.in.rule.slo_share);
   q.decode_saturated = c.decode.saturated;
   q.decode_span = c.in.options.decode_span;
   const auto& prefill = c.in.cluster.prefill();
   q.try_prefill = prefill.pending(c.prefill.slot) == 0;
   const auto& decode = c.in.cluster.decode();
   q.try_decode = decode.charged(c.decode.slot) == 0 && decode.reserved(c.decode.slot) == 0;
-  if (c.in.options.admission != admission_policy::none &&
-      c.in.options.admission != admission_policy::baseline)
+  const auto policy = c.in.rule.policy;
+  const bool adapts = c.in.options.admission == admission_policy::adaptive;
+  if (adapts || (policy != admission_policy::none && policy != admission_policy::baseline))
     ask_for_memory(c, c.decode.slot, q);
-  if (c.in.options.admission == admission_policy::predictive) {
+  if (policy == admission_policy::predictive) {
     const auto then = c.in.cluster.forecast().at(c.now + c.prefill.ttft);
     q.tbt_then =
         c.in.cluster.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
   }
-  if (predicts_each(c.in.options.admission) || c.in.options.admission == admission_policy::queue)
+  if (predicts_each(policy) || policy == admission_policy::queue) {
     predict_each(c, q);
+  } else if (adapts) {
+    auto unused = q;  // how wrong such predictions are is learned under every rule
+    predict_each(c, unused);
+  }
   q.tbt_room = c.tbt_room;
   q.tbt_alone = c.in.cluster.decode().mean_step(1, request.prompt_tokens);
   q.tbt_then += hand_over_part(c, c.decode.slot);
-  return check_admission(c.in.options.admission, q);
+  return check_admission(policy, q);
 }
 
 void admission_judge::prefilled(duration predicted, duration took) noexcept {
@@ -271,7 +281,33 @@ void admission_judge::predict_each(placement_candidate& c, admission_question& q
   // The own computation is known; it is the wait for others that goes wrong.
   q.ttft = c.prefill.cost + bounded_duration(to_seconds(q.ttft - c.prefill.cost) * ttft_margin_.factor());
   // Urgent requests are never priced out.
-  if (c.in.options.admission == admission_policy::priced && !is_urgent(c.request)) price(c, q);
+  if (c.in.rule.policy == admission_policy::priced && !is_urgent(c.request)) price(c, q);
+}
+
+/// In shares of a decode instance times seconds.
+double admission_judge::decode_cost(const placement_candidate& c, const admission_question& q) const {
+  const auto& decode = c.in.cluster.decode();
+  const double slo = to_seconds(q.tbt_slo) * slo_share(c.request.priority);
+  const double empty = to_seconds(decode.mean_step(0, 0));
+  const double alone = to_seconds(decode.mean_step(1, c.request.prompt_tokens));
+  double part = (alone - empty) / std::max(slo - empty, 1e-9);
+  if (q.memory_limit > 0) {
+    const auto limit = static_cast<double>(q.memory_limit) * memory_share(c.request.priority);
+    part = std::max(part, q.memory_needs / limit);
+  }
+  return part * c.in.cluster.survival().mean_seconds(c.answer);
+}
+
+void admission_judge::play_by(const admission_rule& rule) { ttft_margin_.cover(covered_share(rule.policy)); }
+
+void admission_judge::appraise(const placement_candidate& c) {
+  if (is_urgent(c.request)) return;
+  admission_question q;
+  q.tbt_slo = or_default(c.request.tbt_slo, c.in.options.tbt_slo);
+  q.memory_limit = c.in.cluster.decode().desc(c.decode.slot).capacity_tokens;
+  q.memory_needs = static_cast<double>(memory_needs(c, c.decode.slot));
+  prefill_prices_.observe(to_seconds(c.prefill.cost), c.now);
+  decode_prices_.observe(decode_cost(c, q), c.now);
 }
 
 void admission_judge::price(const placement_candidate& c, admission_question& q) {
@@ -279,20 +315,18 @@ void admission_judge::price(const placement_candidate& c, admission_question& q)
   const double share = slo_share(c.request.priority);
   const double slo = to_seconds(q.tbt_slo) * share;
   // An empty step takes its time, too: load is how much of the rest is taken.
-  const double empty = to_seconds(decode.mean_step(0, 0));
   const double alone = to_seconds(decode.mean_step(1, c.request.prompt_tokens));
-  const double room = std::max(slo - empty, 1e-9);
   double load = tbt_reserve * (to_seconds(q.tbt_then) - alone) / std::max(slo - alone, 1e-9);
-  double part = (alone - empty) / room;
   if (q.memory_limit > 0) {
     const auto limit = static_cast<double>(q.memory_limit) * memory_share(c.request.priority);
     load = std::max(load, (q.memory + q.memory_needs) / limit);
-    part = std::max(part, q.memory_needs / limit);
   }
   q.cost = c.prefill.cost;
-  q.decode_cost = part * c.in.cluster.survival().mean_seconds(c.answer);
-  prefill_prices_.observe(to_seconds(q.cost), c.now);
-  decode_prices_.observe(q.decode_cost, c.now);
+  q.decode_cost = decode_cost(c, q);
+  if (c.in.options.admission != admission_policy::adaptive) {
+    prefill_prices_.observe(to_seconds(q.cost), c.now);
+    decode_prices_.observe(q.decode_cost, c.now);
+  }
   // An instance works off a second of prefill, or all of its decoding for a second, per second.
   const auto instances = [](const auto& live) { return static_cast<double>(live.size()); };
   const double queue =

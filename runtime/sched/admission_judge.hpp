@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/sched/admission.hpp"
+#include "runtime/sched/admission_rule.hpp"
 #include "runtime/sched/broken_links.hpp"
 #include "runtime/sched/cluster_state.hpp"
 #include "runtime/sched/conductor_options.hpp"
@@ -24,6 +25,7 @@ struct conductor_view {
   const cluster_state& cluster;
   const transfer_board& transfers;
   const broken_links& broken;
+  const admission_rule& rule;  ///< in force
 };
 
 /// A request on its way to a decision, with the class of its answer.
@@ -69,8 +71,16 @@ class admission_judge {
   double decode_work(const placement_candidate& c) const;
   /// Alone on a decode instance it keeps its TBT SLO.
   bool can_keep_tbt(const placement_candidate& c) const;
+  /// What a prefill takes from its placement on, as a multiple of the prediction: the median of late.
   double prefill_error() const noexcept { return std::exp(std::clamp(prefill_error_.value(), -1.5, 1.5)); }
+  /// … that four of five stay below.
   double prefill_margin() const noexcept { return std::exp(std::clamp(prefill_margin_.value(), -1.5, 1.5)); }
+
+  // ---- admission `adaptive` ----
+  /// Another rule is in force.
+  void play_by(const admission_rule& rule);
+  /// A request came, and would be placed so: its cost is demand, whichever rule decides about it.
+  void appraise(const placement_candidate& c);
 
   // ---- outcomes of placements ----
   void placed(const placement_candidate& c);
@@ -78,8 +88,8 @@ class admission_judge {
   void waited(duration predicted, duration took, duration slo) { ttft_margin_.observe(predicted, took, slo); }
   /// @param predicted, took  from its placement to its first token.
   void prefilled(duration predicted, duration took) noexcept;
-  /// @param predicted, took  of a step of its decode instance.
-  void decoded(duration predicted, duration took, duration slo) { tbt_margin_.observe(predicted, took, slo); }
+  /// @param predicted  a step of its decode instance. @param tbt  of the request.
+  void decoded(duration predicted, duration tbt, duration slo) { tbt_margin_.observe(predicted, tbt, slo); }
 
  private:
   duration hand_over_part(const placement_candidate& c, instance_slot slot) const;
@@ -88,6 +98,7 @@ class admission_judge {
   void ask_for_memory(const placement_candidate& c, instance_slot slot, admission_question& q) const;
   void predict_each(placement_candidate& c, admission_question& q);
   void price(const placement_candidate& c, admission_question& q);
+  double decode_cost(const placement_candidate& c, const admission_question& q) const;
   duration predicted_ttft(const placement_candidate& c) const;
 
   work_rate urgent_work_;  ///< prefill that goes before all other

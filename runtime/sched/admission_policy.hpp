@@ -18,19 +18,21 @@ enum class admission_policy : std::uint8_t {
   predictive,     ///< prefill load now, decode load as it will be when this prefill ends
   per_request,    ///< … from how long answers to prompts of each length have taken, request by request
   priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
-  queue,  ///< what there is no room for waits, and is refused when it can only be late (`admission_queue`)
+  queue,     ///< what there is no room for waits, and is refused when it can only be late (`admission_queue`)
+  adaptive,  ///< whichever of the others did best on the last minutes, played again (`rule_choice`)
 };
 
 constexpr auto words_of(admission_policy) noexcept {
   using enum admission_policy;
-  return words<admission_policy, 8>{{{none, "none"},
+  return words<admission_policy, 9>{{{none, "none"},
                                      {baseline, "baseline"},
                                      {early, "early"},
                                      {early_running, "early_running"},
                                      {predictive, "predictive"},
                                      {per_request, "per_request"},
                                      {priced, "priced"},
-                                     {queue, "queue"}}};
+                                     {queue, "queue"},
+                                     {adaptive, "adaptive"}}};
 }
 
 }  // namespace mooncaf

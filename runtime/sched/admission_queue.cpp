@@ -29,7 +29,8 @@ void admission_queue::submit(const schedule_request& request, time_point now, st
                                    std::chrono::seconds(1)})});
     return;
   }
-  if (core_.options().admission != admission_policy::queue) {
+  core_.came(request, now);
+  if (core_.rule().policy != admission_policy::queue && !waits(request.id)) {
     out.push_back({request.id, core_.schedule(request, now)});
     return;
   }
@@ -68,7 +69,7 @@ double admission_queue::left(const waiting& w, time_point now) const noexcept {
 }
 
 double admission_queue::begins_in(const waiting& w, double wait) const noexcept {
-  return wait_margin * wait + core_.prefill_margin() * (store_ + w.ahead->work.prefill);
+  return wait_margin * wait + core_.judge().prefill_margin() * (store_ + w.ahead->work.prefill);
 }
 
 bool admission_queue::is_in_time(const waiting& w, double wait, time_point now) const noexcept {
@@ -78,7 +79,7 @@ bool admission_queue::is_in_time(const waiting& w, double wait, time_point now) 
 /// Even the next place would be too late for it, or decoding too slow if it were alone there.
 bool admission_queue::hopeless(const waiting& w, time_point now) const noexcept {
   if (w.what.resumed || !w.ahead) return false;
-  return !w.ahead->keeps_tbt || core_.prefill_error() * w.ahead->work.prefill > left(w, now);
+  return !w.ahead->keeps_tbt || core_.judge().prefill_error() * w.ahead->work.prefill > left(w, now);
 }
 
 void admission_queue::stand_by(line& from, line::iterator who) {
@@ -135,12 +136,25 @@ void admission_queue::plan(time_point now) {
 }
 
 void admission_queue::advance(time_point now, std::vector<decision>& out) {
+  if (core_.rule().policy != admission_policy::queue) return decide_all(now, out);
   look(now);
   give_up_late(now, out);
   while (size() > 0) {
     const auto room = core_.room_at(now);
     pace_.blocked_by(room);
     if (!room.both() || !place_first(now, out)) return;
+  }
+}
+
+/// Another rule has come into force while requests waited: it places or refuses each of them, in their order.
+void admission_queue::decide_all(time_point now, std::vector<decision>& out) {
+  while (size() > 0) {
+    const auto& from = lines_.empty() ? by_ : *first_line(now);
+    const auto& next = from.begin()->second;
+    const auto id = next.what.id;
+    auto outcome = core_.schedule(next.view(), now);
+    admission_queue::withdraw(id);
+    out.push_back({id, std::move(outcome)});
   }
 }
 

@@ -119,6 +119,7 @@ class admission_queue {
   bool hopeless(const waiting& w, time_point now) const noexcept;
   void stand_by(line& from, line::iterator who);
   void give_up_late(time_point now, std::vector<decision>& out);
+  void decide_all(time_point now, std::vector<decision>& out);
   bool place_first(time_point now, std::vector<decision>& out);
   void learn(const waiting& w, const placement& where, time_point now);
   /// Where a request stands in the order at `now`: whichever is less goes first.

@@ -33,13 +33,15 @@ conductor_core::conductor_core(conductor_options options)
 
 conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefill_selector> selector)
     : options_(options),
+      rule_{options.admission == admission_policy::adaptive ? admission_policy::queue : options.admission},
       cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
       transfers_(options.transfer),
       judge_(options),
       roles_({options.elastic.on && !options.coupled, options.elastic.hold}, options.ttft_slo,
              options.tbt_slo),
       nodes_(options.scale, options.ttft_slo, options.tbt_slo, options.coupled),
-      selector_(std::move(selector)) {
+      selector_(std::move(selector)),
+      memory_{request_history{options.shadow.memory}} {
   options_.block_tokens = std::max(options_.block_tokens, 1u);
 }
 
@@ -96,6 +98,10 @@ result<void> conductor_core::set_state(worker_id worker, instance_state state) {
 }
 
 void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
+  if (load.step.number > 0 && load.step.batch > 0) {
+    if (const auto* model = cluster_.decodes_as(worker))
+      memory_.noise.observe(model->estimate(load.step.batch, load.step.context_tokens), load.step.took);
+  }
   cluster_.report(worker, load, now);
   roles_.reported(worker, load, now);
   nodes_.reported(worker, load, now);
@@ -143,10 +149,6 @@ expiry conductor_core::expire(time_point now) {
 // ---- blocks
 // ---------------------------------------------------------------------------------------------------------
 
-void conductor_core::block_held(node_id node, const block_key& key, storage_tier tier) {
-  if (const auto i = cluster_.index_of(node)) index_.add(key, *i, tier);
-}
-
 void conductor_core::blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier) {
   const auto i = cluster_.index_of(node);
   if (!i) return;
@@ -159,10 +161,6 @@ void conductor_core::blocks_gone(node_id node, std::span<const block_key> keys) 
   if (!i) return;
   for (const auto& k : keys) index_.prefetch(k);
   for (const auto& k : keys) index_.remove(k, *i);
-}
-
-void conductor_core::block_gone(node_id node, const block_key& key) {
-  if (const auto i = cluster_.index_of(node)) index_.remove(key, *i);
 }
 
 std::vector<block_key> conductor_core::kept_elsewhere(node_id node, std::span<const block_key> keys) const {
@@ -185,6 +183,7 @@ void conductor_core::forget_blocks(node_id node) {
 }
 
 void conductor_core::memory_of(node_id node, std::uint64_t blocks) {
+  memory_.node_blocks = blocks;
   const auto budget = static_cast<std::size_t>(static_cast<double>(blocks) * options_.hot_copy_share);
   if (budget > 0 && cluster_.has_node(node)) copy_budget_[node] = budget;
 }
@@ -309,7 +308,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
     ++counts_.rejected_memory;
     return tl::unexpected(std::move(*refused));
   }
-  if (options_.admission == admission_policy::queue && !room_at(now).both()) {
+  if (rule_.policy == admission_policy::queue && !room_at(now).both()) {
     return tl::unexpected(
         rejection{{ec::overloaded, "every instance has requests in store"}, {}, reject_stage::queue});
   }
@@ -335,6 +334,31 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
   }
   if (!copy_budget_.empty()) hot_.used(usable_keys(request), now);
   return commit(c);
+}
+
+void conductor_core::came(const schedule_request& request, time_point now) {
+  if (options_.admission != admission_policy::adaptive || request.resumed ||
+      memory_.requests.knows(request.id))
+    return;
+  prefix_holder holder;
+  const auto answer = answer_of(request);
+  if (!refuse_outright(request)) {
+    const auto [p, d] = look_and_choose(request, now);
+    if (p.slot != no_slot && d.slot != no_slot) {
+      const auto known = view();
+      judge_.appraise({known, request, p, d, answer, now, {}, 1});
+      if (p.fetch) holder = {cluster_.node_at(p.source), p.source_blocks};
+      else holder = {cluster_.prefill().desc(p.slot).node, p.local_blocks};
+    }
+  }
+  memory_.requests.came(request, holder, answer, now);
+}
+
+void conductor_core::play_by(const admission_rule& rule, std::span<const played_rule> /*played*/,
+                             time_point now) {
+  now_ = std::max(now_, now);
+  rule_ = rule;
+  judge_.play_by(rule);
 }
 
 conductor_core::pair_choice conductor_core::look_and_choose(const schedule_request& request, time_point now) {
@@ -503,6 +527,7 @@ void conductor_core::prefill_started(request_id id, time_point now) {
 void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
                                  duration compute, time_point now) {
   now_ = std::max(now_, now);
+  memory_.requests.begun(id, now);
   if (auto done = cluster_.first_token(id, now)) {
     transfers_.hasten(done->kv, now);
     cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
@@ -512,10 +537,12 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
   }
 }
 
-void conductor_core::end(request_id id, request_state how, time_point now, std::uint32_t output_tokens) {
+void conductor_core::end(request_id id, request_state how, time_point now, std::uint32_t output_tokens,
+                         duration tbt) {
   now_ = std::max(now_, now);
   if (const auto* what = cluster_.charged(id); what != nullptr && how == request_state::finished) {
-    judge_.decoded(what->step, cluster_.decode().latest(what->decode).step.took, options_.tbt_slo);
+    judge_.decoded(what->step, tbt, options_.tbt_slo);
+    if (output_tokens > 0) memory_.requests.answered(id, output_tokens, now);
   }
   if (const auto* what = cluster_.charged(id)) transfers_.withdraw(what->kv, now);
   if (!cluster_.release(id, how, now, output_tokens)) return;

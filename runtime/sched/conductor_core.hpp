@@ -15,6 +15,7 @@
 #include "runtime/base/ids.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_judge.hpp"
+#include "runtime/sched/admission_rule.hpp"
 #include "runtime/sched/broken_links.hpp"
 #include "runtime/sched/cluster_room.hpp"
 #include "runtime/sched/cluster_state.hpp"
@@ -22,6 +23,7 @@
 #include "runtime/sched/hot_blocks.hpp"
 #include "runtime/sched/instance.hpp"
 #include "runtime/sched/line_pace.hpp"
+#include "runtime/sched/past_minutes.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefix_index.hpp"
@@ -100,15 +102,13 @@ class conductor_core {
   virtual void unreachable(node_id node, std::span<const node_id> peers);
 
   // ---- blocks ----
-  virtual void block_held(node_id node, const block_key& key, storage_tier tier);
-  /// … several of them, which come as fast as memory allows.
+  /// Many at once come as fast as memory allows.
   virtual void blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier);
   virtual void blocks_gone(node_id node, std::span<const block_key> keys);
   /// Brings the entries near that placing a prompt of these blocks will look up.
   void prefetch(std::span<const block_key> keys) const noexcept {
     for (const auto& k : keys) index_.prefetch(k);
   }
-  virtual void block_gone(node_id node, const block_key& key);
   /// Forgets the blocks of a node; its snapshot follows.
   virtual void forget_blocks(node_id node);
   /// The node's blocks, in their order, that another node keeps (`prefix_index::kept_elsewhere`).
@@ -134,12 +134,17 @@ class conductor_core {
   /// @param tbt_room  `queue`: of what the TBT SLO leaves to others' steps, the share that may be taken.
   virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now,
                                                       double tbt_room = 1);
+  // ---- admission `adaptive` ----
+  /// A request asks for its place, for the first time or again. A part of a call of the queue.
+  void came(const schedule_request& request, time_point now);
+  /// The rule of admission in force: that of the options, or the one chosen last.
+  const admission_rule& rule() const noexcept { return rule_; }
+  /// Another rule is in force from now on. @param played  by which it was chosen, for the journal.
+  virtual void play_by(const admission_rule& rule, std::span<const played_rule> played, time_point now);
+  const past_minutes& memory() const noexcept { return memory_; }
+
   /// @returns nothing where no instance could take the request.
   std::optional<request_forecast> foresee(const schedule_request& request, time_point now);
-  /// What its prefill takes from its placement on, as a multiple of the prediction: the median of late.
-  double prefill_error() const noexcept { return judge_.prefill_error(); }
-  /// … that four of five stay below.
-  double prefill_margin() const noexcept { return judge_.prefill_margin(); }
   /// Whether the next request would start soon. A request that is placed later is placed by the caches and
   /// loads of then, and holds no memory meanwhile. Without instances there is room: no request waits for one.
   cluster_room room_at(time_point now) const;
@@ -151,8 +156,9 @@ class conductor_core {
                            duration compute, time_point now);
   // Terminal: all charges left are released, once; ids that are not charged are ignored.
   /// @param output_tokens  of the answer; 0: not known. What is learned from it serves later predictions.
-  virtual void finished(request_id id, time_point now, std::uint32_t output_tokens = 0) {
-    end(id, request_state::finished, now, output_tokens);
+  /// @param tbt  its time between tokens, as SLOs count it; zero: not known.
+  virtual void finished(request_id id, time_point now, std::uint32_t output_tokens = 0, duration tbt = {}) {
+    end(id, request_state::finished, now, output_tokens, tbt);
   }
   /// Its prompt was computed in vain: the decode side would have missed its TBT SLO.
   virtual void refused_at_decode(request_id id, time_point now) { end(id, request_state::failed, now); }
@@ -170,9 +176,9 @@ class conductor_core {
   duration hand_over_wait(const schedule_request& request, const prefill_choice& from, instance_slot to,
                           time_point now) const;
   const broken_links& broken() const noexcept { return broken_; }
+  /// How wrong predictions turned out to be.
+  const admission_judge& judge() const noexcept { return judge_; }
   std::size_t charged_requests() const noexcept { return cluster_.charged_requests(); }
-  /// All instances, by id: for `/cluster`.
-  std::vector<instance_view> instances(time_point now) const { return cluster_.views(now); }
   /// Predicted TTFT of an empty prompt at this instance, or the step time of a decode instance, over the SLO.
   double load_of(worker_id worker, time_point now) const;
 
@@ -192,12 +198,14 @@ class conductor_core {
   pair_choice choose_linked(const schedule_request& request, time_point now);
   prefill_choice choose_prefill(const schedule_request& request, const node_set& barred, time_point now);
   std::optional<rejection> refuse_too_long(const schedule_request& request) const;
-  conductor_view view() const noexcept { return {options_, cluster_, transfers_, broken_}; }
+  conductor_view view() const noexcept { return {options_, cluster_, transfers_, broken_, rule_}; }
   placement commit(const placement_candidate& c);
   std::vector<prefix_holder> holders_beside(const prefill_choice& p, node_id to, time_point now) const;
-  void end(request_id id, request_state how, time_point now, std::uint32_t output_tokens = 0);
+  void end(request_id id, request_state how, time_point now, std::uint32_t output_tokens = 0,
+           duration tbt = {});
 
   conductor_options options_;
+  admission_rule rule_;
   prefix_index index_;
   cluster_state cluster_;
   transfer_board transfers_;
@@ -209,6 +217,7 @@ class conductor_core {
   hot_blocks hot_{{}};
   std::unordered_map<node_id, std::size_t> copy_budget_;  // blocks
   prefix_match match_;                                    // of the request at hand
+  past_minutes memory_;
   conductor_counts counts_;
   time_point now_{};     // the latest time that we were told
   time_point looked_{};  // when `expire` was called last

@@ -7,10 +7,17 @@
 #include "runtime/sched/elastic_nodes.hpp"
 #include "runtime/sched/elastic_roles.hpp"
 #include "runtime/sched/placement_policy.hpp"
+#include "runtime/sched/request_history.hpp"
 #include "runtime/sched/scheduler_defaults.hpp"
 #include "runtime/sched/transfer_board.hpp"
 
 namespace mooncaf {
+
+/// Admission `adaptive`: how often which memories are played again.
+struct shadow_options {
+  duration every = defaults::scheduler::shadow_every;
+  history_limits memory{};
+};
 
 struct conductor_options {
   placement_policy policy = defaults::scheduler::policy;
@@ -31,9 +38,10 @@ struct conductor_options {
   double hot_copy_share = defaults::scheduler::hot_copy_share;  ///< of a node's memory that copies of hot
                                                                 ///< blocks may take; 0: none are made
   elastic_role_options elastic{};                               ///< coupled nodes play both roles always
-  elastic_node_options scale{};                                 ///< nobody is asked for nodes
-  transfer_model transfer{};                                    ///< between nodes, to begin with
-  duration heartbeat_limit = std::chrono::seconds(15);          ///< a node silent for longer is lost
+  shadow_options shadow{};
+  elastic_node_options scale{};                         ///< nobody is asked for nodes
+  transfer_model transfer{};                            ///< between nodes, to begin with
+  duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
   duration charge_limit = std::chrono::hours(1);  ///< a request without a reported end is released after this
 };
 

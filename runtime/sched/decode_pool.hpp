@@ -75,6 +75,7 @@ class decode_pool {
   /// This instance as `select` would return it.
   decode_choice choice(instance_slot slot, std::uint64_t prompt_tokens) const;
 
+  const decode_model& model(instance_slot slot) const noexcept { return classes_[all_[slot].speed].model; }
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
   const instance_load& latest(instance_slot slot) const noexcept { return all_[slot].latest; }
   std::uint32_t charged(instance_slot slot) const noexcept { return all_[slot].charged; }

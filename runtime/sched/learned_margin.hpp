@@ -28,6 +28,8 @@ class running_quantile {
 class ttft_margin {
  public:
   explicit ttft_margin(double share) noexcept : error_(share, 0.02, 0) {}
+  /// Another share is to stay below; what has been learned of errors stays.
+  void cover(double share) noexcept { error_ = {share, 0.02, error_.value()}; }
 
   /// Predictions far below the SLO decide nothing and are ignored: their errors are hand-overs and rounding.
   void observe(duration predicted, duration actual, duration slo) noexcept {
@@ -40,21 +42,42 @@ class ttft_margin {
   running_quantile error_;
 };
 
-/// Time between tokens: how much longer steps are at the end of a request than was predicted when it was
-/// admitted: others joined, contexts grew, machines are uneven. The factor is the multiple of the prediction
-/// that a share of the requests stays below.
+/// Time between tokens, as SLOs count it (the mean of a request's slowest tenth of gaps), beside the step that
+/// was predicted when it was admitted: steps differ, others join, contexts grow, machines are uneven. The factor is
+/// the multiple of the prediction that half of the requests stay below: what is kept in reserve beyond it is a
+/// policy's own. A larger share costs more requests that would have been in time than it saves from being slow.
 /// @thread  Owned by the conductor; not synchronised.
 class tbt_margin {
  public:
-  /// @param predicted  without the margin. @param actual  the latest step of its instance as it ended.
+  /// @param predicted  without the margin. @param actual  its TBT. Steps that were shorter than predicted leave no
+  /// more room than steps as predicted.
   void observe(duration predicted, duration actual, duration slo) noexcept {
     if (predicted < slo / 2 || actual <= duration{}) return;  // far from the SLO errors decide nothing
-    error_.observe(std::log(to_seconds(actual) / to_seconds(predicted)));
+    error_.observe(std::max(std::log(to_seconds(actual) / to_seconds(predicted)), 0.0));
   }
   double factor() const noexcept { return std::exp(std::clamp(error_.value(), 0.0, 0.7)); }
 
  private:
-  running_quantile error_{0.8, 0.01, 0.05};
+  running_quantile error_{0.5, 0.01, 0.05};
+};
+
+/// How much passes differ from what the model says, beyond a steady error of it: the relative standard deviation.
+/// @thread  Owned by the conductor; not synchronised.
+class pass_noise {
+ public:
+  void observe(duration predicted, duration took) noexcept {
+    if (predicted <= duration{} || took <= duration{}) return;
+    const double error = std::log(to_seconds(took) / to_seconds(predicted));
+    const double off = error - mean_;
+    mean_ += off / memory;
+    variance_ += (std::min(off * off, most) - variance_) / memory;
+  }
+  double value() const noexcept { return std::sqrt(variance_); }
+
+ private:
+  static constexpr double memory = 64;  // passes
+  static constexpr double most = 1;     // a stall is not noise
+  double mean_ = 0, variance_ = 0;
 };
 
 }  // namespace mooncaf

@@ -113,17 +113,6 @@ bool is_barred(const selection_input& in, node_index node) noexcept {
   return in.barred != nullptr && in.barred->test(node);
 }
 
-/// The blocks of the prompt that the node of an instance holds.
-holder_match held_by(const prefix_match& match, node_index node) {
-  for (const auto& m : match.few()) {
-    if (m.node == node) return m;
-  }
-  for (const auto& crowd : match.crowds()) {
-    if (crowd.nodes.test(node)) return {node, crowd.blocks, crowd.blocks};
-  }
-  return {node, 0, 0};
-}
-
 class random_selector final : public prefill_selector {
  public:
   explicit random_selector(const policy_options& options) : options_(options), random_(options.seed) {}
@@ -138,7 +127,7 @@ class random_selector final : public prefill_selector {
     }
     if (live.empty()) return {};
     const auto slot = live[static_cast<std::size_t>(random_() % live.size())];
-    return prefill_costs{options_, in}.on(slot, held_by(in.match, in.pool.node(slot)));
+    return prefill_costs{options_, in}.on(slot, in.match.held_by(in.pool.node(slot)));
   }
 
  private:
@@ -165,7 +154,7 @@ class load_balancing_selector final : public prefill_selector {
       }
     }
     if (least == no_slot) return {};
-    return prefill_costs{options_, in}.on(least, held_by(in.match, in.pool.node(least)));
+    return prefill_costs{options_, in}.on(least, in.match.held_by(in.pool.node(least)));
   }
 
  private:
@@ -204,7 +193,7 @@ class earliest_selector final : public prefill_selector {
     for (const auto node : costs.priced_apart()) {
       if (matched_.test(node)) continue;
       apart_.insert(node);
-      for (const auto slot : in.pool.live_on(node)) weigh(slot, held_by(in.match, node));
+      for (const auto slot : in.pool.live_on(node)) weigh(slot, in.match.held_by(node));
     }
     for (const auto& crowd : in.match.crowds()) {
       matched_ |= crowd.nodes;

@@ -33,6 +33,16 @@ class prefix_match {
   std::span<const holder_crowd> crowds() const noexcept { return {crowds_.data(), crowd_count_}; }
   /// Longest match of any node.
   std::uint32_t best_blocks() const noexcept { return best_blocks_; }
+  /// The part of the prompt that a node holds.
+  holder_match held_by(node_index node) const noexcept {
+    for (const auto& m : few_) {
+      if (m.node == node) return m;
+    }
+    for (const auto& crowd : crowds()) {
+      if (crowd.nodes.test(node)) return {node, crowd.blocks, crowd.blocks};
+    }
+    return {node, 0, 0};
+  }
   bool empty() const noexcept { return few_.empty() && crowd_count_ == 0; }
 
   void clear() noexcept {

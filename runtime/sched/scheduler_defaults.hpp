@@ -16,6 +16,9 @@ inline constexpr auto policy = placement_policy::kvcache_centric;
 inline constexpr auto admission = admission_policy::queue;  // as users of other servers expect
 inline constexpr std::uint32_t max_queued =
     2048;  // requests; as many as a gateway holds: minutes of work, beyond which clients give up
+// Admission adaptive plays the last minutes again: longer ones than a burst lasts, and shorter than a day's turns.
+inline constexpr auto shadow_every = 5s;
+inline constexpr auto shadow_memory = 4min;
 inline constexpr auto ttft_slo = 30s;   // the Mooncake paper's
 inline constexpr auto tbt_slo = 300ms;  // the most generous of the paper's 100, 200 and 300 ms: CPUs decode
 inline constexpr double balancing_threshold =

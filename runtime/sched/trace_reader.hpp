@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ struct trace_record {
   std::uint32_t output_tokens = 0;
   std::vector<std::uint64_t>
       hash_ids;  ///< one per block of the prompt, the last may be partial; equal ids, equal prefix
+  // What a file does not say:
+  std::uint32_t max_tokens = 0;  ///< that it asks for; 0: not known
+  std::optional<std::uint8_t> priority{};
 };
 
 struct trace_options {

@@ -30,7 +30,10 @@ std::uint32_t arrivals::open() {
   r.prompt_tokens = upcoming_.input_tokens;
   r.output_tokens = upcoming_.output_tokens;
   const auto& o = w_.options;
-  if (o.high_share > 0 || o.low_share > 0) {
+  r.max_tokens = upcoming_.max_tokens > 0 ? upcoming_.max_tokens : o.max_tokens;
+  if (upcoming_.priority) {
+    r.priority = *upcoming_.priority;
+  } else if (o.high_share > 0 || o.low_share > 0) {
     const double draw = priorities_.uniform();
     r.priority = draw < o.high_share ? 0 : draw < o.high_share + o.low_share ? 2 : 1;
   }

@@ -76,6 +76,8 @@ void attempts::first_token(std::uint32_t slot) {
   const auto& o = w_.options;
   r.first_token = w_.time.now();
   const double computing = r.prefill_seconds / w_.layout.pipeline();
+  w_.out.prefill_s += r.prefill_seconds;
+  w_.out.prefill_alone_s += w_.prefill_costs.prefill(r.prompt_tokens, r.cached_tokens);
   if (r.delivered == 0) {
     const double ttft = to_sec(w_.time.now() - r.arrival);
     w_.out.ttft.add(ttft);
@@ -100,10 +102,12 @@ void attempts::finish(std::uint32_t slot, double tbt) {
   c.ttft_missed += late;
   c.tbt_missed += slow;
   c.slo_met += !late && !slow;
+  const double came = to_sec(r.arrival);
+  w_.out.judged_met += !late && !slow && came >= w_.options.judged_from_s && came < w_.options.judged_to_s;
   if (late || slow) w_.out.missed_prefill_s += r.prefill_seconds;
   missed_ += slow && !late;  // a late one was counted at its first token
   if (r.output_tokens + r.delivered > 1) w_.out.tbt.add(tbt);
-  w_.conductor.finished(r.id, w_.time.clock(), r.output_tokens);
+  w_.conductor.finished(r.id, w_.time.clock(), r.output_tokens, from_seconds(tbt));
   close(slot);
 }
 
@@ -178,7 +182,7 @@ void attempts::give_up(std::uint32_t slot) {
 }
 
 std::uint32_t attempts::max_tokens_of(const request_state_record& r) const noexcept {
-  const auto most = w_.options.max_tokens;
+  const auto most = r.max_tokens;
   return most - std::min(most - 1, r.delivered);
 }
 

@@ -25,6 +25,7 @@ enum class event_kind : std::uint8_t {
   disturbance,    ///< `target` of the options' disturbances begins, goes on or ends
   machine,        ///< something happens to `target` machine: `machine_event`
   elastic,        ///< whether machines come, go or change roles is decided
+  shadow,         ///< the last minutes are played again under other rules of admission
   retry,          ///< `target` request asks for a place again
   sample,         ///< loads are written down
 };

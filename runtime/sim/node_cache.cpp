@@ -97,7 +97,7 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
       if (room == 0) break;
       tree_->touch(h, now);
       dram_.insert(keys[i], parent_of(keys, i), i, now);
-      conductor_->block_held(node_, keys[i], storage_tier::dram);
+      conductor_->blocks_held(node_, {&keys[i], 1}, storage_tier::dram);
       ++hit.from_ssd;
     }
     hold(h, held);
@@ -143,7 +143,7 @@ void node_cache::copy(std::span<const block_name> blocks, std::uint64_t now) {
       if (make_room(1) == 0) break;
       h = dram_.insert(b.key, b.depth == 0 ? b.key : b.parent, b.depth, now);
       if (options_.ssd_blocks > 0 && writes_on_commit(options_.write)) save(h);
-      conductor_->block_held(node_, b.key, storage_tier::dram);
+      conductor_->blocks_held(node_, {&b.key, 1}, storage_tier::dram);
     }
     hold(h, chain_);  // must not give way to the rest of its own copy
   }
@@ -199,7 +199,7 @@ std::size_t node_cache::make_room(std::size_t wanted) {
     const auto left = tree_->shown(victim).with(storage_tier::dram, false);
     dram_.erase(victim);
     if (left.has(storage_tier::ssd)) {
-      conductor_->block_held(node_, key, storage_tier::ssd);
+      conductor_->blocks_held(node_, {&key, 1}, storage_tier::ssd);
     } else if (left.empty()) {
       gone_.push_back(key);
       ++evicted_;
@@ -216,9 +216,9 @@ void node_cache::tell_of_device() {
     const auto where = h == prefix_tree::none ? tier_set{} : tree_->shown(h);
     if (where.meets({storage_tier::dram, storage_tier::ssd})) continue;  // the conductor knows
     if (!where.empty()) {
-      conductor_->block_held(node_, e.name.key, storage_tier::dram);
+      conductor_->blocks_held(node_, {&e.name.key, 1}, storage_tier::dram);
     } else if (e.what == block_change::removed) {
-      conductor_->block_gone(node_, e.name.key);
+      conductor_->blocks_gone(node_, {&e.name.key, 1});
       ++evicted_;
     }
   }
@@ -243,9 +243,9 @@ void node_cache::save(prefix_tree::handle h) {
     ++ssd_evicted_;
     if (left.has(storage_tier::dram)) continue;
     if (!left.empty()) {
-      conductor_->block_held(node_, gone, storage_tier::dram);
+      conductor_->blocks_held(node_, {&gone, 1}, storage_tier::dram);
     } else {
-      conductor_->block_gone(node_, gone);
+      conductor_->blocks_gone(node_, {&gone, 1});
       ++evicted_;
     }
   }

@@ -43,6 +43,8 @@ struct simulation_options {
   placement_policy policy = defaults::scheduler::policy;
   admission_policy admission = defaults::scheduler::admission;
   std::uint32_t max_queued = defaults::scheduler::max_queued;  ///< admission queue: that wait for a place
+  double shadow_every_s =
+      to_seconds(defaults::scheduler::shadow_every);  ///< admission adaptive: between plays
   double balancing_threshold = defaults::scheduler::balancing_threshold;
   double ttft_slo_s = to_seconds(defaults::scheduler::ttft_slo);
   double tbt_slo_s = to_seconds(defaults::scheduler::tbt_slo);
@@ -79,10 +81,16 @@ struct simulation_options {
   /// Only which requests end inside their SLOs matters: a TBT inside of it may be told as less short than it
   /// is.
   bool verdict_only = false;
+  /// How near to the SLOs the predictions of `admission` may come (`admission_rule`).
+  double slo_share = 1;
+  /// Requests that come in this span count as `judged_met`.
+  double judged_from_s = 0, judged_to_s = 0;
   std::vector<std::uint64_t> watch;  ///< hash ids: their replicas are counted over time
 
-  /// A TBT up to which it need not be exact.
-  double tbt_is_fine_s() const noexcept { return verdict_only ? tbt_slo_s : 0; }
+  /// A TBT up to which it need not be exact. Admission learns from no TBT below half of the SLO (`tbt_margin`).
+  double tbt_is_fine_s() const noexcept {
+    return !verdict_only ? 0 : learns_tbt(admission) ? tbt_slo_s / 2 : tbt_slo_s;
+  }
   const profile& decode_profile() const noexcept { return decode_hardware ? *decode_hardware : hardware; }
   /// Machines of all instances.
   std::uint32_t machines() const noexcept {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/device_kv_stats.hpp"
+#include "runtime/sched/admission_rule.hpp"
 #include "runtime/sim/disturbance.hpp"
 #include "runtime/sim/elastic.hpp"
 #include "runtime/sim/log_histogram.hpp"
@@ -42,6 +43,12 @@ struct request_counts {
   }
 };
 
+/// Admission `adaptive` went over to another rule.
+struct rule_change {
+  double at_s = 0;
+  admission_rule rule;
+};
+
 struct outcome {
   std::array<request_counts, priorities> by_priority;
   request_counts all() const noexcept {
@@ -49,6 +56,8 @@ struct outcome {
     for (const auto& c : by_priority) sum += c;
     return sum;
   }
+
+  std::uint64_t judged_met = 0;  ///< inside both SLOs, of the requests that came in the options' span
 
   // Seconds.
   log_histogram ttft;      ///< of requests that ended prefill
@@ -78,6 +87,9 @@ struct outcome {
   device_kv_stats device;
 
   std::uint64_t prompt_tokens = 0, computed_tokens = 0, output_tokens = 0;
+  double prefill_s =
+      0;  ///< that prompts took, all together; steps that several shared are divided among them
+  double prefill_alone_s = 0;   ///< … that each would have taken alone
   double wasted_prefill_s = 0;  ///< spent on requests that were refused afterwards
   double missed_prefill_s = 0;  ///< spent on requests that completed outside their SLOs
 
@@ -93,6 +105,7 @@ struct outcome {
   std::uint64_t peak_live = 0;                       ///< requests under way at once
   std::uint64_t events = 0;
 
+  std::vector<rule_change> rules;
   std::vector<absence> absences;    ///< of instances that were restarted, or died
   std::uint64_t attempts_lost = 0;  ///< requests under way on machines that died, as often as that happened
   std::vector<machine_change> changes;                 ///< of a cluster that grows, shrinks or switches roles

@@ -25,6 +25,7 @@ struct request_state_record {
   std::int64_t first_step = 0;  ///< of its decode instance
   std::uint32_t prompt_tokens = 0;
   std::uint32_t output_tokens = 0;
+  std::uint32_t max_tokens = 0;           ///< that it asked for
   std::uint32_t cached_tokens = 0;        ///< not computed
   std::uint32_t computed = 0;             ///< of the prompt, cached ones included
   std::uint32_t decode_tokens = 0;        ///< that its decode instance generates
@@ -38,6 +39,7 @@ struct request_state_record {
   std::uint8_t priority = 1;
   bool live = false;
   bool placed = false;
+  bool check_at_decode = false;           ///< whether decode refuses it if it would be too slow there
   bool loading = false;                   ///< its prefix is on the way
   bool stranded = false;                  ///< its KV will not arrive: the sender died
   std::vector<block_key> keys;            ///< of its full blocks

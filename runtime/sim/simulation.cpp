@@ -8,8 +8,9 @@ namespace mooncaf::sim {
 
 namespace {
 
-constexpr bool is_about_machines(event_kind k) noexcept {
-  return k == event_kind::disturbance || k == event_kind::machine || k == event_kind::elastic;
+constexpr bool is_about_cluster(event_kind k) noexcept {
+  return k == event_kind::disturbance || k == event_kind::machine || k == event_kind::elastic ||
+         k == event_kind::shadow;
 }
 
 }  // namespace
@@ -23,6 +24,7 @@ simulation::simulation(const simulation_options& options)
       copier_(world_, cluster_),
       disturber_(world_, cluster_, attempts_),
       scaling_(world_, cluster_),
+      rules_(world_),
       sampler_(world_, cluster_) {}
 
 // ---- the event loop ----
@@ -35,6 +37,7 @@ result<void> simulation::begin(trace_source& source) {
   disturber_.begin();
   cluster_.machines.begin_paying();
   scaling_.begin();
+  rules_.begin();
   sampler_.begin();
   time.add(began_ + world_.out.history.interval(), event_kind::sample, 0);
   return {};
@@ -46,7 +49,7 @@ result<outcome> simulation::run(trace_source& source, const std::function<void(s
   auto& time = world_.time;
   while (!time.empty() && !hopeless()) {
     const auto e = time.take();
-    if (is_over() && is_about_machines(e.kind)) continue;  // concerns no request any more
+    if (is_over() && is_about_cluster(e.kind)) continue;  // concerns no request any more
     time.advance_to(e.at);
     ++world_.out.events;
     const auto before = arrivals_.count();
@@ -124,6 +127,8 @@ void simulation::dispatch(const event& e) {
       return happen_to_machine(e.target, e.stamp);
     case event_kind::elastic:
       return scaling_.decide();
+    case event_kind::shadow:
+      return rules_.look();
     case event_kind::retry:
       if (requests.is_current(e.target, e.stamp)) act_on(attempts_.ask(e.target));
       return;
@@ -163,6 +168,7 @@ void simulation::act_on(std::vector<decision>& decided) {
 void simulation::place(std::uint32_t slot, const placement& where) {
   auto& r = world_.requests[slot];
   r.placed = true;
+  r.check_at_decode = checks_at_decode(world_.conductor.rule().policy);
   r.prefill = world_.layout.prefill_of(where.prefill);
   r.decode = world_.layout.decode_of(where.decode);
   if (loader_.load(slot, where)) enter_prefill(slot);

@@ -14,6 +14,7 @@
 #include "runtime/sim/options.hpp"
 #include "runtime/sim/outcome.hpp"
 #include "runtime/sim/prefix_loader.hpp"
+#include "runtime/sim/rule_changer.hpp"
 #include "runtime/sim/sampler.hpp"
 #include "runtime/sim/scaling.hpp"
 #include "runtime/sim/trace_source.hpp"
@@ -39,6 +40,11 @@ class simulation {
   /// @param progress  called now and then with the number of requests that have arrived; may be empty.
   /// @error  of the source.
   result<outcome> run(trace_source& source, const std::function<void(std::uint64_t)>& progress = {});
+
+  /// Before the run: these leading blocks of a prompt lie in the memory of a prefill instance, or coupled node.
+  void warm(std::uint32_t instance, std::span<const block_key> keys) {
+    cluster_.memories.of(instance).insert(keys, 0, 0);
+  }
 
   const conductor_core& conductor() const noexcept { return world_.conductor; }
   std::size_t live_requests() const noexcept { return world_.requests.live(); }
@@ -70,6 +76,7 @@ class simulation {
   hot_copier copier_;
   disturber disturber_;
   scaling scaling_;
+  rule_changer rules_;
   sampler sampler_;
   ticks began_ = 0;
 };

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/sched/slowest_gaps.hpp"
+
 namespace mooncaf::sim {
 
 /// Steps first, first + 1, … of an instance; step first + i takes `seconds` + i·`growth`.
@@ -69,9 +71,7 @@ class step_history {
       scratch_.push_back(g);
     }
     if (gaps <= 0) return 0;
-    const auto tenth = metric == tbt_metric::p90
-                           ? gaps / 10 + 1
-                           : std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
+    const auto tenth = metric == tbt_metric::p90 ? gaps / 10 + 1 : slow_gaps_of(gaps);
     if (fine > 0) {
       const double most = at_most(tenth, fine);
       if (most <= fine) return most;

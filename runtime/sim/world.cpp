@@ -17,6 +17,7 @@ conductor_options conductor_options_of(const simulation_options& o) {
   c.bytes_per_token = o.hardware.kv_bytes_per_token;
   c.seed = o.seed;
   c.hot_copy_share = o.hot_copy_share;
+  c.shadow.every = from_seconds(o.shadow_every_s);
   c.transfer = {o.hardware.nic_bytes_per_s * o.pipeline, from_seconds(o.hardware.network_latency_s),
                 o.hardware.ssd_bytes_per_s};
   return c;
@@ -30,6 +31,8 @@ world::world(const simulation_options& o)
       prefill_costs(o.hardware),
       decode_costs(o.decode_profile()),
       conductor(conductor_options_of(o)),
-      noise(o.seed) {}
+      noise(o.seed) {
+  if (o.slo_share != 1) conductor.play_by({o.admission, o.slo_share}, {}, {});
+}
 
 }  // namespace mooncaf::sim

@@ -100,8 +100,8 @@ void fill(conductor_core& core, std::size_t instances, std::size_t blocks) {
   for (std::uint64_t id = 1'000'000'000; core.index().size() < blocks; ++id) {
     const auto key = key_of(id);
     for (int copy = 0; copy < 2; ++copy) {
-      core.block_held(node_id{1 + random() % prefill}, key,
-                      random() % 3 ? storage_tier::dram : storage_tier::ssd);
+      core.blocks_held(node_id{1 + random() % prefill}, {&key, 1},
+                       random() % 3 ? storage_tier::dram : storage_tier::ssd);
     }
   }
 }
@@ -165,7 +165,7 @@ class replay {
         measured->fetched += placed && placed->source ? 1 : 0;
       }
       if (!placed) continue;
-      for (const auto& k : p.keys) core_.block_held(placed->prefill_node, k, storage_tier::dram);
+      core_.blocks_held(placed->prefill_node, p.keys, storage_tier::dram);
       open_.emplace(now + placed->predicted_ttft, request.id);
     }
     base_ += from_seconds(3600 * scale);

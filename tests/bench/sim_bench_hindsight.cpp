@@ -23,7 +23,7 @@ const std::vector<contender> contenders{
     {admission_policy::none},           {admission_policy::baseline},      {admission_policy::early},
     {admission_policy::early_running},  {admission_policy::predictive, 5}, {admission_policy::predictive, 20},
     {admission_policy::predictive, 60}, {admission_policy::per_request},   {admission_policy::priced},
-    {admission_policy::queue}};
+    {admission_policy::queue},          {admission_policy::adaptive}};
 
 struct played {
   std::uint64_t number = 0;

@@ -54,7 +54,7 @@ def every_placement_policy_serves():
 
 def every_admission_mode_serves_what_can_be_served_in_time():
     refusing = {"none": False, "baseline": True, "early": True, "predictive": True, "per_request": True, "priced": True,
-                "queue": False}
+                "queue": False, "adaptive": False}  # adaptive begins as queue
     # 6,000 tokens cannot be computed in the millisecond that this request allows.
     impossible = {"prompt": "x" * 6000, "max_tokens": 2, "ttft_slo_ms": 1}
     for mode, refuses in refusing.items():

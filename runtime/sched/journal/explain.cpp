@@ -19,17 +19,6 @@ std::string format(const char* how, Args... args) {
 
 double milliseconds_of(duration d) { return to_seconds(d) * 1e3; }
 
-/// The part of the prompt that a node holds.
-holder_match held_by(const prefix_match& match, node_index node) {
-  for (const auto& m : match.few()) {
-    if (m.node == node) return m;
-  }
-  for (const auto& crowd : match.crowds()) {
-    if (crowd.nodes.test(node)) return {node, crowd.blocks, crowd.blocks};
-  }
-  return {node, 0, 0};
-}
-
 /// The term in which the chosen instance was the most ahead of another.
 std::string decided_by(const prefill_candidate& chosen, const prefill_candidate& other) {
   const std::array<std::pair<const char*, duration>, 3> terms{
@@ -85,7 +74,7 @@ explanation explain(const conductor_core& core, const schedule_request& request,
                           decode.cost(slot, request.prompt_tokens), decode.charged(slot)});
   }
   for (const auto slot : pool.live()) {
-    auto c = costs.on(slot, held_by(match, pool.node(slot)));
+    auto c = costs.on(slot, match.held_by(pool.node(slot)));
     prefill_candidate p;
     p.id = pool.desc(slot).id;
     p.node = pool.desc(slot).node;

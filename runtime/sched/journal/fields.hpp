@@ -13,7 +13,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of the answers of core and queue. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 13;
+inline constexpr std::uint32_t journal_version = 14;
 
 /// How many values an enumeration has: a reader refuses others.
 template <class E>
@@ -23,7 +23,7 @@ inline constexpr unsigned values_of<ec> = static_cast<unsigned>(ec::internal) + 
 template <>
 inline constexpr unsigned values_of<placement_policy> = 4;
 template <>
-inline constexpr unsigned values_of<admission_policy> = static_cast<unsigned>(admission_policy::queue) + 1;
+inline constexpr unsigned values_of<admission_policy> = static_cast<unsigned>(admission_policy::adaptive) + 1;
 template <>
 inline constexpr unsigned values_of<worker_role> = 2;
 template <>

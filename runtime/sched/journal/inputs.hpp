@@ -129,7 +129,8 @@ struct finished {
   request_id id;
   time_point now;
   std::uint32_t output_tokens;
-  void call(conductor_core& core) { core.conductor_core::finished(id, now, output_tokens); }
+  duration tbt;
+  void call(conductor_core& core) { core.conductor_core::finished(id, now, output_tokens, tbt); }
 };
 struct failed {
   static constexpr const char* name = "failed";
@@ -187,12 +188,20 @@ struct wish_nodes {
   auto call(conductor_core& core) { return core.conductor_core::wish_nodes(now); }
 };
 
+struct play_by {
+  static constexpr const char* name = "play_by";
+  admission_rule rule;
+  std::vector<played_rule> played;
+  time_point now;
+  void call(conductor_core& core) { core.conductor_core::play_by(rule, played, now); }
+};
+
 /// In the journal each is known by its place here.
 using inputs =
     std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat, expire,
                unreachable, blocks_held, blocks_gone, forget_blocks, submit, prefill_started, first_token,
                finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured, advance,
-               withdraw, refused_at_decode, assign_roles, wish_nodes>;
+               withdraw, refused_at_decode, assign_roles, wish_nodes, play_by>;
 
 template <class In>
 constexpr std::size_t place_of() {

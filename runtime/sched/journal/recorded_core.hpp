@@ -46,13 +46,9 @@ class recorded_core final : public conductor_core {
   void unreachable(node_id node, std::span<const node_id> peers) override {
     run(journal::unreachable{node, peers});
   }
-  void block_held(node_id node, const block_key& key, storage_tier tier) override {
-    run(journal::blocks_held{node, {&key, 1}, tier});
-  }
   void blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier) override {
     run(journal::blocks_held{node, keys, tier});
   }
-  void block_gone(node_id node, const block_key& key) override { run(journal::blocks_gone{node, {&key, 1}}); }
   void blocks_gone(node_id node, std::span<const block_key> keys) override {
     run(journal::blocks_gone{node, keys});
   }
@@ -67,13 +63,16 @@ class recorded_core final : public conductor_core {
   void disk_measured(node_id node, double bytes_per_s) override {
     run(journal::disk_measured{node, bytes_per_s});
   }
+  void play_by(const admission_rule& rule, std::span<const played_rule> played, time_point now) override {
+    run(journal::play_by{rule, {played.begin(), played.end()}, now});
+  }
   void prefill_started(request_id id, time_point now) override { run(journal::prefill_started{id, now}); }
   void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens, duration compute,
                    time_point now) override {
     run(journal::first_token{id, new_tokens, cached_tokens, compute, now});
   }
-  void finished(request_id id, time_point now, std::uint32_t output_tokens = 0) override {
-    run(journal::finished{id, now, output_tokens});
+  void finished(request_id id, time_point now, std::uint32_t output_tokens = 0, duration tbt = {}) override {
+    run(journal::finished{id, now, output_tokens, tbt});
   }
   void failed(request_id id, time_point now) override { run(journal::failed{id, now}); }
   void cancelled(request_id id, time_point now) override { run(journal::cancelled{id, now}); }

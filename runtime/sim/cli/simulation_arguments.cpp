@@ -71,7 +71,10 @@ std::vector<argument> policy_arguments(simulation_request& r) {
             o.prefetch.threshold_tokens, 0, 1u << 24),
       real("hot-copy-share", "of a node's memory, for copies of much used blocks made ahead of need; 0: none",
            o.hot_copy_share, 0, 0.5),
-      choice("admission", "when a request is refused; queue: never, it waits until there is room",
+      choice("admission",
+             "when a request is refused; queue: never, it waits until there is room; adaptive: by whichever "
+             "rule did best "
+             "on the last minutes",
              o.admission),
       whole("max-queued", "requests that may wait for a place with --admission=queue", o.max_queued, 1,
             1'000'000),

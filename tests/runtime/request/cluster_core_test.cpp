@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
+
 #include "runtime/base/request_ids.hpp"
 
 using namespace mooncaf;
@@ -223,4 +225,51 @@ TEST_CASE_FIXTURE(
   }
   CHECK(core.status(now).lead.term > term + 1);
   CHECK(core.scheduler().charged_requests() == 0);
+}
+
+TEST_CASE("a conductor that adapts has its last minutes played, and goes over to the rule that did better") {
+  auto options = office::options();
+  options.admission = admission_policy::adaptive;
+  options.ttft_slo = 1s;
+  cluster_core core{options, {}};
+  auto now = time_point{} + 1h;
+  const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
+  member_card workers{worker_node, {}, true, false};
+  workers.workers.push_back({worker_id{11}, worker_node, worker_role::prefill, 64, samples, 0});
+  workers.workers.push_back({worker_id{12}, worker_node, worker_role::decode, 1, samples, 0});
+  REQUIRE(core.join(workers, now));
+  core.tick(now);
+  for (std::uint64_t request = 1; request <= 50; ++request) {
+    schedule_job job;
+    job.id = {request_id{request}, 0};
+    job.prompt_tokens = 10;
+    job.max_tokens = 10;
+    job.gateway = worker_node;
+    core.ask(job, request, now += 100ms);
+  }
+  CHECK(core.status(now).admission.rule == "queue");
+  core.tick(now += options.shadow.every);
+  std::size_t plays = 0;
+  for (const auto& a : core.take_actions()) {
+    const auto* play = std::get_if<play_minutes>(&a);
+    if (play == nullptr) continue;
+    ++plays;
+    CHECK(play->question.requests.size() == 50);
+  }
+  REQUIRE(plays == 1);
+  const admission_rule priced{admission_policy::priced};
+  const std::vector<played_rule> played{{{}, 10, 50}, {priced, 40, 50}};
+  core.played(played, 1ms, now);
+  const auto shown = core.status(now).admission;
+  CHECK(shown.rule == "priced");
+  CHECK(shown.changes == 1);
+  REQUIRE(shown.played.size() == 2);
+  CHECK(shown.played[1].rule == "priced");
+  CHECK(std::bit_cast<double>(shown.played[1].share_bits) == doctest::Approx(0.8));
+  bool told = false;
+  for (const auto& a : core.take_actions()) {
+    const auto* turn = std::get_if<log_turn>(&a);
+    told = told || (turn != nullptr && turn->event == "admission" && turn->stands == "priced");
+  }
+  CHECK(told);
 }

@@ -123,7 +123,7 @@ TEST_CASE("what a gateway was charged for is given back when it leaves, and nobo
   CHECK(core.remove_node(gateway).size() == 48);
   CHECK(core.charged_requests() == 1);
   std::uint32_t charged = 0;
-  for (const auto& v : core.instances(start)) charged += v.charged;
+  for (const auto& v : core.cluster().views(start)) charged += v.charged;
   CHECK(charged == 2);
 }
 

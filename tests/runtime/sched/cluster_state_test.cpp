@@ -236,7 +236,7 @@ TEST_CASE("whatever becomes of requests, nothing stays charged") {
     }
     for (const auto id : open) core.failed(id, now);
     CHECK(core.charged_requests() == 0);
-    for (const auto& v : core.instances(now)) {
+    for (const auto& v : core.cluster().views(now)) {
       CHECK(v.charged == 0);
       CHECK(v.queue == 0s);
       CHECK(v.step == 0s);

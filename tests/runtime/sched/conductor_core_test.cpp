@@ -81,7 +81,7 @@ TEST_CASE("a refused request is charged nowhere") {
   occupy(core, 1);
   CHECK(!core.schedule(request_of(1, {}, 1000), start).has_value());
   CHECK(core.charged_requests() == 1);
-  for (const auto& v : core.instances(start)) CHECK(v.charged == 1);
+  for (const auto& v : core.cluster().views(start)) CHECK(v.charged == 1);
 }
 
 TEST_CASE("a request alone on its instances is never refused, whatever the estimates say") {
@@ -230,8 +230,8 @@ TEST_CASE("words about unknown workers, nodes and requests change nothing") {
   auto core = small_cluster(small_options());
   core.report(worker_id{99}, {}, start);
   core.heartbeat(node_id{99}, start);
-  core.block_held(node_id{99}, chain(1, 1)[0], storage_tier::dram);
-  core.block_gone(node_id{99}, chain(1, 1)[0]);
+  core.blocks_held(node_id{99}, chain(1, 1), storage_tier::dram);
+  core.blocks_gone(node_id{99}, chain(1, 1));
   core.forget_blocks(node_id{99});
   core.first_token(request_id{99}, 1, 1, 1s, start);
   core.finished(request_id{99}, start);

@@ -186,7 +186,7 @@ TEST_CASE("nodes that play one role at a time are as many as both roles need") {
   duration busy{};
   for (auto now = start; now < start + 8min; now += 500ms) {
     busy += 500ms;
-    for (const auto& i : core.instances(now))
+    for (const auto& i : core.cluster().views(now))
       core.report(i.id, {0, 0, 0, {}, i.role == worker_role::prefill ? busy : duration{}}, now);
     static_cast<void>(core.assign_roles(now, true));
     for (const auto& wish : core.wish_nodes(now)) asked = wish.nodes;

@@ -28,7 +28,7 @@ class elastic_world {
     REQUIRE(core.add_instance(decode_instance(n * 10 + 1, node_id{n})));
   }
   instance_state state(std::uint64_t worker) const {
-    for (const auto& i : core.instances(now))
+    for (const auto& i : core.cluster().views(now))
       if (i.id == worker_id{worker}) return i.state;
     return instance_state::lost;
   }
@@ -57,7 +57,7 @@ class elastic_world {
   void pass(const std::set<std::uint64_t>& busy, const std::map<std::uint64_t, std::uint32_t>& answers = {},
             bool leads = true) {
     now += 500ms;
-    for (const auto& i : core.instances(now)) {
+    for (const auto& i : core.cluster().views(now)) {
       auto& total = busy_[i.id];
       if (busy.contains(i.id.value)) total += 500ms;
       const auto found = answers.find(i.id.value);
@@ -215,7 +215,7 @@ TEST_CASE("without the option every worker takes requests, as before") {
   REQUIRE(core.add_instance(prefill_instance(20, node_id{2})));
   REQUIRE(core.add_instance(decode_instance(21, node_id{2})));
   CHECK(core.assign_roles(start + 1s, true).empty());
-  for (const auto& i : core.instances(start)) CHECK(i.state == instance_state::live);
+  for (const auto& i : core.cluster().views(start)) CHECK(i.state == instance_state::live);
 }
 
 TEST_CASE("whatever comes and goes, no role is without a node, and a change ends") {
@@ -263,7 +263,7 @@ TEST_CASE("whatever comes and goes, no role is without a node, and a change ends
         }
       }
       bool prefill = false, decode = false;
-      for (const auto& i : w.core.instances(w.now)) {
+      for (const auto& i : w.core.cluster().views(w.now)) {
         if (i.state != instance_state::live) continue;
         (i.role == worker_role::prefill ? prefill : decode) = true;
       }

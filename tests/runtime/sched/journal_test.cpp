@@ -57,7 +57,7 @@ class random_life {
   void steps(int count) {
     while (count-- > 0) step();
   }
-  std::uint64_t scheduled = 0, copies = 0, changes = 0, wishes = 0;
+  std::uint64_t scheduled = 0, copies = 0, changes = 0, wishes = 0, rules = 0;
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -105,7 +105,7 @@ class random_life {
                              std::chrono::milliseconds(below(1000) + (now_ - start) / 2ms)},
                             now_);
       case 5:
-        for (const auto& key : some_chain()) core_.block_held(some_node(), key, some_tier());
+        for (const auto& key : some_chain()) core_.blocks_held(some_node(), {&key, 1}, some_tier());
         return;
       case 6:
         return core_.blocks_held(some_node(), some_chain(), some_tier());
@@ -125,7 +125,9 @@ class random_life {
                                  std::chrono::milliseconds(below(4000)), now_);
       case 10:
         core_.prefill_started(some_request(), now_);
-        return core_.finished(some_request(), now_);
+        if (below(4) == 0) another_rule();
+        return core_.finished(some_request(), now_, static_cast<std::uint32_t>(below(900)),
+                              std::chrono::milliseconds(below(200)));
       case 11:
         core_.failed(some_request(), now_);
         core_.refused_at_decode(some_request(), now_);
@@ -134,6 +136,15 @@ class random_life {
       default:
         return schedule();
     }
+  }
+
+  /// As a play of the last minutes may have it, where admission is `adaptive`.
+  void another_rule() {
+    if (core_.options().admission != admission_policy::adaptive) return;
+    const admission_rule rule{static_cast<admission_policy>(below(8)), below(2) == 0 ? 1 : 0.9};
+    const std::vector<played_rule> played{{rule, below(90), 100}, {core_.rule(), below(90), 100}};
+    ++rules;
+    core_.play_by(rule, played, now_);
   }
 
   void schedule() {
@@ -158,7 +169,7 @@ class random_life {
 conductor_options options_of(std::uint64_t seed) {
   auto o = small_options();
   o.policy = static_cast<placement_policy>(seed % 4);
-  o.admission = static_cast<admission_policy>(seed % 7);
+  o.admission = static_cast<admission_policy>(seed % 9);
   o.ttft_slo = 3s;
   o.seed = seed;
   o.elastic = {seed % 3 == 0, 5s};
@@ -168,7 +179,7 @@ conductor_options options_of(std::uint64_t seed) {
 
 /// @param made  gets how many hot chains were copied, how many roles changed, how often nodes were asked for.
 struct made_of_all {
-  std::uint64_t copies = 0, changes = 0, wishes = 0;
+  std::uint64_t copies = 0, changes = 0, wishes = 0, rules = 0;
 };
 std::string random_journal(std::uint64_t seed, int steps, made_of_all* made = nullptr) {
   std::string file;
@@ -180,7 +191,9 @@ std::string random_journal(std::uint64_t seed, int steps, made_of_all* made = nu
       life.steps(steps / 4);
       w.to.flush();
     }
-    if (made) *made = {made->copies + life.copies, made->changes + life.changes, made->wishes + life.wishes};
+    if (made)
+      *made = {made->copies + life.copies, made->changes + life.changes, made->wishes + life.wishes,
+               made->rules + life.rules};
   }
   return file;
 }
@@ -216,6 +229,7 @@ TEST_CASE("a journal of random calls, replayed, gives every decision again, bit 
   CHECK(made.copies > 56);
   CHECK(made.changes > 56);
   CHECK(made.wishes > 20);
+  CHECK(made.rules > 56);
 }
 
 TEST_CASE(
@@ -461,9 +475,7 @@ TEST_CASE("keys that were seen before cost next to nothing") {
   CHECK(cost([&] { ask(1); }) > 200 * 16);
   CHECK(cost([&] { ask(2); }) < 100);  // the rejection's text is most of it
   static_cast<void>(w.core.add_node(node_id{1}, start));
-  CHECK(cost([&] {
-          for (const auto& key : keys) w.core.block_held(node_id{1}, key, storage_tier::dram);
-        }) <= 200 * 6 + 20);
+  CHECK(cost([&] { w.core.blocks_held(node_id{1}, keys, storage_tier::dram); }) <= 200 * 6 + 20);
 }
 
 TEST_CASE("an explanation lists every instance, and the first is what the policy takes") {
@@ -697,7 +709,7 @@ TEST_CASE("every record has the bytes that journals of this version have") {
   record(journal::refused_at_decode{request_id{77}, start + 5700ms});
   record(journal::prefill_started{request_id{77}, start + 6s});
   record(journal::first_token{request_id{77}, 100, 350, 45ms, start + 7s});
-  record(journal::finished{request_id{77}, start + 8s, 30});
+  record(journal::finished{request_id{77}, start + 8s, 30, 25ms});
   record(journal::failed{request_id{78}, start + 9s});
   record(journal::cancelled{request_id{79}, start + 10s});
   record(journal::memory_of{node_id{1}, 4000});
@@ -708,5 +720,7 @@ TEST_CASE("every record has the bytes that journals of this version have") {
   record_with(journal::assign_roles{start + 12s, true},
               std::vector{role_change{node_id{1}, worker_role::decode, role_step::leaves, 0.75, 0.25}});
   record_with(journal::wish_nodes{start + 13s}, std::vector{scale_wish{3, 2, 0, 0.875, 0.125}});
+  const admission_rule rule{admission_policy::priced, 0.9};
+  record(journal::play_by{rule, {{rule, 90, 100}, {{}, 80, 100}}, start + 14s});
   testing::check_golden("status/journal.txt", text);
 }

@@ -279,7 +279,7 @@ void hold_against_brute_force(std::uint64_t seed, placement_policy policy, std::
       const auto dram = below(2) ? upto : below(upto + 1);
       for (std::size_t k = 0; k < upto; ++k) {
         const auto tier = k < dram ? storage_tier::dram : storage_tier::ssd;
-        core.block_held(node, keys[k], tier);
+        core.blocks_held(node, {&keys[k], 1}, tier);
         holdings[node][keys[k]] = tier;
       }
     }

@@ -90,7 +90,7 @@ inline schedule_request request_of(std::uint64_t id, std::span<const block_key> 
 
 inline void hold(conductor_core& core, std::uint64_t node, std::span<const block_key> keys,
                  storage_tier tier = storage_tier::dram) {
-  for (const auto& k : keys) core.block_held(node_id{node}, k, tier);
+  core.blocks_held(node_id{node}, keys, tier);
 }
 
 }  // namespace mooncaf::test

@@ -28,7 +28,7 @@ simulation_options random_options(random_source& random) {
   o.pipeline = 1u << random.below(3);
   o.coupled = any_of(random, coupled_mode::chunked);
   o.policy = any_of(random, placement_policy::kvcache_centric);
-  o.admission = any_of(random, admission_policy::queue);
+  o.admission = any_of(random, admission_policy::adaptive);
   o.eviction = any_of(random, eviction_policy::length_aware);
   o.write = any_of(random, write_policy::write_through_selective);
   o.leaf_first = random.below(2) == 0;

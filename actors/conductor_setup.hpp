@@ -1,0 +1,28 @@
+#pragma once
+// Settings of the conductor, the model of its process, and what its process does for it.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "actors/interfaces.hpp"
+#include "runtime/request/cluster_core.hpp"
+
+namespace mooncaf {
+
+struct conductor_setup {
+  conductor_options core;
+  admission_queue_options queue;
+  block_key fingerprint;
+  std::string model;
+  std::string layout;
+  journal::sink journal{};  ///< empty: nothing is recorded
+  leadership_core lead{{}, 0, 1, {}};
+  /// Gets the counts of nodes that are wanted (`counts_of`). Returns at once.
+  std::function<void(const std::string&)> scale = [](const std::string&) {};
+  /// Admission `adaptive`: plays minutes under each rule, on the thread of `player`.
+  std::function<std::vector<played_rule>(const shadow_question&)> play{};
+  executor_actor player{};
+};
+
+}  // namespace mooncaf

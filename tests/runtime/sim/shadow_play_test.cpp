@@ -1,0 +1,108 @@
+// The last minutes, played again: whether a play finds what really happened, and what admission makes of it.
+
+#include "runtime/sim/shadow_play.hpp"
+
+#include <map>
+
+#include "runtime/sched/shadow_core.hpp"
+#include "tests/bench/sim_hindsight.hpp"
+#include "tests/runtime/sim/world.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::sim;
+
+namespace {
+
+/// Agents beyond what the cluster carries: whether a turn is refused decides what the next one finds in the cache.
+family_member crowded(std::uint64_t seed, double speed) {
+  family_member m;
+  m.options = a800_cluster(4, 4);
+  m.options.ttft_slo_s = 10;
+  m.options.tbt_slo_s = 0.07;
+  m.options.max_tokens = 8192;
+  m.options.jitter = 0.13;
+  m.options.speed = speed;
+  m.options.prefill_calibration = 1.69;  // the scheduler is told something else than what is
+  m.options.decode_calibration = 1.47;
+  m.workload.kind = workload_kind::agent;
+  m.workload.requests = 3000;
+  m.workload.rate = 10;
+  m.workload.seed = seed;
+  m.records = all_of(m.workload);
+  return m;
+}
+
+double share_of(const family_member& m, const admission_rule& rule) {
+  auto o = m.options;
+  o.admission = rule.policy;
+  o.slo_share = rule.slo_share;
+  return run(o, m.records).slo_share();
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a play of what a conductor remembers finds the share that each rule really keeps inside its SLOs") {
+  const auto m = crowded(3, 2.2);
+  auto o = m.options;
+  o.admission = admission_policy::adaptive;
+  o.shadow_every_s = 1e6;  // the queue stays in force
+  simulation lived{o};
+  REQUIRE(lived.run(*replay_of(m.records)));
+  const auto question = recall(lived.conductor(), time_point{from_seconds(1e4)});
+  REQUIRE(question.worth_playing());
+  const auto rules = rules_to_play();
+  for (const auto& p : play_rules(question, rules)) {
+    const double played = static_cast<double>(p.met) / static_cast<double>(p.judged);
+    const double truth = share_of(m, p.rule);
+    INFO(text_of(p.rule), ": played ", played, ", in truth ", truth);
+    // The whole run begins with empty caches, the minutes that are remembered do not.
+    CHECK(played == doctest::Approx(truth).epsilon(0.15));
+  }
+}
+
+TEST_CASE(
+    "the requests of a play are those that came, with their prefixes; other laps have blocks of their own") {
+  const auto m = crowded(5, 1);
+  auto o = m.options;
+  o.admission = admission_policy::adaptive;
+  o.shadow_every_s = 1e6;
+  simulation lived{o};
+  REQUIRE(lived.run(*replay_of(m.records)));
+  const auto question = recall(lived.conductor(), time_point{from_seconds(1e4)});
+  const shadow_play play{question};
+  const auto& played = play.records();
+  CHECK(played.size() > 1.5 * static_cast<double>(question.requests.size()));
+  CHECK(played.size() < 1.9 * static_cast<double>(question.requests.size()));
+  std::size_t judged = 0;
+  std::map<std::uint64_t, std::uint64_t> prompts;  // first blocks by how often they are one
+  for (std::size_t i = 0; i < played.size(); ++i) {
+    if (i > 0) CHECK(played[i].timestamp_ms >= played[i - 1].timestamp_ms);
+    const double at = static_cast<double>(played[i].timestamp_ms) * 1e-3;
+    judged += at >= play.options().judged_from_s && at < play.options().judged_to_s;
+    if (!played[i].hash_ids.empty()) ++prompts[played[i].hash_ids.front()];
+  }
+  CHECK(judged == question.requests.size());
+  CHECK(prompts.size() > 80);  // 40 system prompts, three laps
+  CHECK(prompts.size() <= 120);
+}
+
+TEST_CASE("a rule that is better for a workload is found, and costs little where there is none") {
+  // Wait for a place until late, or refuse at once: on this one refusing is ahead.
+  std::string changes;
+  auto m = member_of_wide_family(2030, 1200, changes);
+  auto o = m.options;
+  o.admission = admission_policy::adaptive;
+  const auto adapted = run(o, m.records);
+  const double queue = share_of(m, {admission_policy::queue}),
+               priced = share_of(m, {admission_policy::priced});
+  INFO("queue ", queue, ", priced ", priced, ", adaptive ", adapted.slo_share());
+  CHECK(priced > 1.05 * queue);
+  CHECK(adapted.slo_share() > queue + 0.6 * (priced - queue));
+  CHECK_FALSE(adapted.rules.empty());
+
+  const auto light = crowded(7, 0.5);
+  o = light.options;
+  o.admission = admission_policy::adaptive;
+  CHECK(run(o, light.records).slo_share() >= 0.99 * share_of(light, {admission_policy::queue}));
+}
