@@ -303,9 +303,9 @@ result<void> process::spawn_conductor() {
   setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.core.shadow = shadow_at(opts().model.time_scale);
-  if (s.admission == admission_policy::adaptive) setup.player = spawn_executor(*system_);
-  setup.play = [meters = context_->meters](const shadow_question& q) {
-    auto played = play_beside(q);
+  if (s.admission == admission_policy::adaptive) setup.player = new_executor();
+  setup.play = [meters = context_->meters, stops = stops_](const shadow_question& q) {
+    auto played = play_beside(q, *stops);
     for (const auto& p : played)
       meters->set(series::played_share, static_cast<double>(p.met) / static_cast<double>(p.judged),
                   {text_of(p.rule)});
@@ -442,6 +442,7 @@ int process::run() {
 }
 
 shutdown_result process::stop() {
+  *stops_ = true;
   group_.expect_end();
   metrics_port_.list->follow(nullptr);
   // Gateways first: clients are told before the workers of their requests go.

@@ -119,10 +119,15 @@ played_rule shadow_play::under(const admission_rule& rule) const {
   return {rule, run(rule).judged_met, judged_};
 }
 
-std::vector<played_rule> play_rules(const shadow_question& q, std::span<const admission_rule> rules) {
-  const shadow_play play{q};
+std::vector<played_rule> play_rules(const shadow_question& q, std::span<const admission_rule> rules,
+                                    const std::function<bool()>& stops) {
   std::vector<played_rule> out;
-  for (const auto& rule : rules) out.push_back(play.under(rule));
+  if (stops()) return out;
+  const shadow_play play{q};
+  for (const auto& rule : rules) {
+    if (stops()) break;
+    out.push_back(play.under(rule));
+  }
   return out;
 }
 

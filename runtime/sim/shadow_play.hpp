@@ -1,6 +1,7 @@
 #pragma once
 // The last minutes of a cluster, played again under other rules of admission.
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -54,7 +55,9 @@ class shadow_play {
   std::uint64_t judged_ = 0;
 };
 
-/// All of `rules`, one after the other. @pre as above.
-std::vector<played_rule> play_rules(const shadow_question& q, std::span<const admission_rule> rules);
+/// All of `rules`, one after the other. @pre as above. @param stops  asked between runs: whether to leave the rest.
+std::vector<played_rule> play_rules(
+    const shadow_question& q, std::span<const admission_rule> rules,
+    const std::function<bool()>& stops = [] { return false; });
 
 }  // namespace mooncaf::sim
