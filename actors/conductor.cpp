@@ -181,7 +181,7 @@ void conductor::carry_out(const tell_wish& what) {
 void conductor::carry_out(play_minutes& what) {
   const auto play = std::make_shared<minutes_player>(std::move(what.question), setup_.play);
   const auto over = [this, play] {
-    core_.played(play->rules(), play->took(), clock().now());
+    core_.played(play->played(), play->took(), clock().now());
     act();
   };
   request(setup_.player, caf::infinite, run_atom_v, task_ptr{play})

@@ -20,8 +20,8 @@ struct conductor_setup {
   leadership_core lead{{}, 0, 1, {}};
   /// Gets the counts of nodes that are wanted (`counts_of`). Returns at once.
   std::function<void(const std::string&)> scale = [](const std::string&) {};
-  /// Admission `adaptive`: plays minutes under each rule, on the thread of `player`.
-  std::function<std::vector<played_rule>(const shadow_question&)> play{};
+  /// Admission `adaptive`: plays minutes again, on the thread of `player`.
+  std::function<played_minutes(const shadow_question&)> play{};
   executor_actor player{};
 };
 

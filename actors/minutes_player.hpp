@@ -4,28 +4,27 @@
 #include <ctime>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "actors/interfaces.hpp"
-#include "runtime/sched/admission_rule.hpp"
 #include "runtime/sched/shadow_question.hpp"
+#include "runtime/sched/what_if.hpp"
 
 namespace mooncaf {
 
 /// Its outcome is there once it has run.
 class minutes_player final : public blocking_task {
  public:
-  using play_function = std::function<std::vector<played_rule>(const shadow_question&)>;
+  using play_function = std::function<played_minutes(const shadow_question&)>;
 
   minutes_player(shadow_question question, play_function play)
       : question_(std::move(question)), play_(std::move(play)) {}
 
   void run() override {
     const auto began = worked();
-    rules_ = play_(question_);
+    played_ = play_(question_);
     took_ = worked() - began;
   }
-  const std::vector<played_rule>& rules() const noexcept { return rules_; }
+  const played_minutes& played() const noexcept { return played_; }
   /// Processor time.
   duration took() const noexcept { return took_; }
 
@@ -38,7 +37,7 @@ class minutes_player final : public blocking_task {
 
   shadow_question question_;
   play_function play_;
-  std::vector<played_rule> rules_;
+  played_minutes played_;
   duration took_{};
 };
 

@@ -306,7 +306,7 @@ result<void> process::spawn_conductor() {
   if (s.admission == admission_policy::adaptive) setup.player = new_executor();
   setup.play = [meters = context_->meters, stops = stops_](const shadow_question& q) {
     auto played = play_beside(q, *stops);
-    for (const auto& p : played)
+    for (const auto& p : played.rules)
       meters->set(series::played_share, static_cast<double>(p.met) / static_cast<double>(p.judged),
                   {text_of(p.rule)});
     return played;

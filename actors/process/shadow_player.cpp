@@ -14,12 +14,12 @@ shadow_options shadow_at(double time_scale) {
   return o;
 }
 
-std::vector<played_rule> play_beside(const shadow_question& q, const std::atomic<bool>& stops) {
+played_minutes play_beside(const shadow_question& q, const std::atomic<bool>& stops) {
   constexpr int lowest = 19;
   // On Linux the calling thread's alone. Without the right to it the play runs as all else does.
   (void)setpriority(PRIO_PROCESS, 0, lowest);
   const auto rules = rules_to_play();
-  return sim::play_rules(q, rules, [&] { return stops.load(); });
+  return sim::play_all(q, rules, [&] { return stops.load(); });
 }
 
 }  // namespace mooncaf

@@ -125,10 +125,10 @@ std::uint64_t requests_live(const cluster_status& cluster) {
   return live;
 }
 
-json admission_of(const admission_status& a) {
-  json out{{"rule", a.rule}, {"changes", a.changes}, {"played", json::array()}};
-  for (const auto& p : a.played)
-    out["played"].push_back({{"rule", p.rule}, {"inside_slos", std::bit_cast<double>(p.share_bits)}});
+json shares_of(const std::vector<played_share>& played) {
+  auto out = json::array();
+  for (const auto& p : played)
+    out.push_back({{"with", p.with}, {"inside_slos", std::bit_cast<double>(p.share_bits)}});
   return out;
 }
 
@@ -150,7 +150,11 @@ result<std::string> cluster_json(const cluster_status& cluster) {
   out["index"] = with_fields({}, cluster.index);
   out["counters"] = with_fields({}, cluster.counters);
   out["queue"] = with_fields({}, cluster.queue);
-  out["admission"] = admission_of(cluster.admission);
+  const auto& admission = cluster.admission;
+  out["admission"] = {{"rule", admission.rule},
+                      {"changes", admission.changes},
+                      {"played", shares_of(admission.played)},
+                      {"what_ifs", shares_of(admission.what_ifs)}};
   const auto& lead = cluster.lead;
   out["leader"] = {{"node", lead.leader}, {"term", lead.term},     {"standbys", lead.standbys},
                    {"votes", lead.votes}, {"voters", lead.voters}, {"problem", lead.problem}};

@@ -83,6 +83,11 @@ function show(c){
     ['from cache',k.prompt_tokens?(100*k.cached_tokens/k.prompt_tokens).toFixed(1)+' %':'–'],
     ['output tokens',k.output_tokens],['blocks indexed',c.index.blocks]];
   $('tiles').innerHTML=tiles.map(x=>'<div class="tile"><b>'+(typeof x[1]=='number'?num(x[1]):x[1])+'</b>'+x[0]+'</div>').join('');
+  const a=c.admission;
+  $('played_part').hidden=!a.played.length;
+  $('rule').textContent=a.rule;
+  table('played',[['with',p=>esc(p.with)],['inside both SLOs',p=>bar([[p.inside_slos,p.with==a.rule?'good':'accent']])],
+    ['',p=>(100*p.inside_slos).toFixed(1)+' %',1]],a.played.concat(a.what_ifs),'');
   table('instances',[['instance',i=>esc(i.name)],['role',i=>esc(i.role)],['state',i=>i.reason?esc(i.state+': '+i.reason):i.state],['running',i=>i.running,1],['waiting',i=>i.waiting,1],
     ['context tokens',i=>i.context_tokens?num(i.context_tokens):'–',1],['step',i=>ms(i.step_ms),1],
     ['load',i=>bar([[i.load,i.load>1?'warm':'good']])]],c.instances,'no instance has joined');

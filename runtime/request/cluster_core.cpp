@@ -307,7 +307,7 @@ void cluster_core::wish_nodes(time_point now) {
 
 // ---- admission `adaptive` ----
 
-void cluster_core::played(std::span<const played_rule> played, duration took, time_point now) {
+void cluster_core::played(const played_minutes& played, duration took, time_point now) {
   const auto before = scheduler_.rule();
   if (const auto rule = shadow_.played(scheduler_, played, took, now))
     actions_.emplace_back(
@@ -316,9 +316,13 @@ void cluster_core::played(std::span<const played_rule> played, duration took, ti
 }
 
 admission_status cluster_core::admission() const {
-  admission_status out{text_of(scheduler_.rule()), shadow_.changes(), {}};
+  admission_status out{text_of(scheduler_.rule()), shadow_.changes(), {}, {}};
   for (const auto& s : shadow_.standings())
     out.played.push_back({text_of(s.rule), std::bit_cast<std::uint64_t>(s.share)});
+  for (const auto& w : shadow_.what_ifs()) {
+    const auto share = static_cast<double>(w.met) / static_cast<double>(w.judged);
+    out.what_ifs.push_back({std::string{to_string(w.what)}, std::bit_cast<std::uint64_t>(share)});
+  }
   return out;
 }
 

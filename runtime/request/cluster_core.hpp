@@ -77,7 +77,8 @@ struct tell_wish {
   std::string wanted;  ///< `counts_of`
   std::string loads;   ///< by which it was decided
 };
-/// Play these minutes under each rule of admission (`rules_to_play`), and `played` how they did.
+/// Play these minutes under each rule of admission (`rules_to_play`) and with what else could be different, and
+/// `played` how that went.
 struct play_minutes {
   shadow_question question;
 };
@@ -111,7 +112,7 @@ class cluster_core {
 
   // ---- admission `adaptive` ----
   /// A `play_minutes` was carried out. @param took  processor time.
-  void played(std::span<const played_rule> played, duration took, time_point now);
+  void played(const played_minutes& played, duration took, time_point now);
 
   // ---- other conductors ----
   /// To be called every `lead_interval`, which is a day where there are none.

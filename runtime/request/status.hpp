@@ -178,9 +178,10 @@ struct queue_status {
   std::uint64_t limit = 0;
 };
 
-/// A rule of admission, and how it did when the last minutes were played under it.
-struct rule_standing {
-  std::string rule;
+/// A rule of admission, or something else that could be different, and how the last minutes went with it when they
+/// were played again.
+struct played_share {
+  std::string with;
   std::uint64_t share_bits = 0;  ///< bits of a double: of the requests, inside both SLOs
 };
 
@@ -188,7 +189,8 @@ struct rule_standing {
 struct admission_status {
   std::string rule;
   std::uint64_t changes = 0;
-  std::vector<rule_standing> played;
+  std::vector<played_share> played;
+  std::vector<played_share> what_ifs;  ///< under the rule in force (`what_if`)
 };
 
 /// Which conductor places requests (leadership_core.hpp).

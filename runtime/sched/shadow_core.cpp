@@ -52,14 +52,15 @@ std::optional<shadow_question> shadow_core::due(const conductor_core& core, time
   return question;
 }
 
-std::optional<admission_rule> shadow_core::played(conductor_core& core, std::span<const played_rule> played,
+std::optional<admission_rule> shadow_core::played(conductor_core& core, const played_minutes& played,
                                                   duration took, time_point now) {
   playing_ = false;
+  if (!played.what_ifs.empty()) what_ifs_ = played.what_ifs;
   next_ = now + std::max<duration>(core.options().shadow.every, rest_per_work * took);
-  const auto rule = choice_.consider(core.rule(), played);
+  const auto rule = choice_.consider(core.rule(), played.rules);
   if (!rule) return std::nullopt;
   ++changes_;
-  core.play_by(*rule, played, now);
+  core.play_by(*rule, played.rules, now);
   return rule;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/sched/conductor_core.hpp"
 #include "runtime/sched/rule_choice.hpp"
 #include "runtime/sched/shadow_question.hpp"
+#include "runtime/sched/what_if.hpp"
 
 namespace mooncaf {
 
@@ -26,12 +27,14 @@ class shadow_core {
   std::optional<shadow_question> due(const conductor_core& core, time_point now);
   /// The play that was due is over: the better rule is in force from now on. @param took  processor time.
   /// @returns that rule, if it is another one.
-  std::optional<admission_rule> played(conductor_core& core, std::span<const played_rule> played,
-                                       duration took, time_point now);
+  std::optional<admission_rule> played(conductor_core& core, const played_minutes& played, duration took,
+                                       time_point now);
 
   /// How the rules do; nothing before the first play.
   std::span<const rule_choice::standing> standings() const noexcept { return choice_.standings(); }
   std::uint64_t changes() const noexcept { return changes_; }
+  /// As the latest play found.
+  std::span<const played_what_if> what_ifs() const noexcept { return what_ifs_; }
 
  private:
   /// A play may take a tenth of one processor.
@@ -41,6 +44,7 @@ class shadow_core {
   bool playing_ = false;
   std::optional<time_point> next_;
   std::uint64_t changes_ = 0;
+  std::vector<played_what_if> what_ifs_;
 };
 
 }  // namespace mooncaf

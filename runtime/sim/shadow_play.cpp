@@ -58,7 +58,7 @@ void shadow_play::undo_sharing(const shadow_question& q) {
   constexpr double most = 4;
   const auto measured = options_.hardware.costs;
   for (int i = 0; i < rounds; ++i) {
-    const auto done = run(q.rule);
+    const auto done = run(options_, q.rule);
     const double shared = done.prefill_alone_s > 0 ? done.prefill_s / done.prefill_alone_s : 1;
     const double factor = std::clamp(1 / std::max(shared, 1e-3), 1.0, most);
     auto& costs = options_.hardware.costs;
@@ -106,27 +106,66 @@ void shadow_play::take_lap(const shadow_question& q, const lap& l) {
   }
 }
 
-outcome shadow_play::run(const admission_rule& rule) const {
-  auto o = options_;
+outcome shadow_play::run(simulation_options o, const admission_rule& rule) const {
   o.admission = rule.policy;
   o.slo_share = rule.slo_share;
   simulation s{o};
-  for (const auto& c : caches_) s.warm(c.instance, c.keys);
+  const auto instances = o.coupled == coupled_mode::off ? o.prefill : o.prefill + o.decode;
+  for (const auto& c : caches_) {
+    if (c.instance < instances) s.warm(c.instance, c.keys);
+  }
   return s.run(*replay_of(records_)).value_or(outcome{});
 }
 
 played_rule shadow_play::under(const admission_rule& rule) const {
-  return {rule, run(rule).judged_met, judged_};
+  return {rule, run(options_, rule).judged_met, judged_};
 }
 
-std::vector<played_rule> play_rules(const shadow_question& q, std::span<const admission_rule> rules,
-                                    const std::function<bool()>& stops) {
+std::optional<played_what_if> shadow_play::with(what_if what, const admission_rule& rule) const {
+  constexpr double more = 1.1;
+  auto o = options_;
+  const bool apart = o.coupled == coupled_mode::off;
+  if (!apart && what != what_if::more_prefill && what != what_if::more_load) return std::nullopt;
+  switch (what) {
+    case what_if::more_prefill:
+      ++o.prefill;
+      break;
+    case what_if::more_decode:
+      ++o.decode;
+      break;
+    case what_if::prefill_decodes:
+      if (o.prefill < 2) return std::nullopt;
+      --o.prefill, ++o.decode;
+      break;
+    case what_if::decode_prefills:
+      if (o.decode < 2) return std::nullopt;
+      ++o.prefill, --o.decode;
+      break;
+    case what_if::more_load:
+      o.speed *= more, o.judged_from_s /= more, o.judged_to_s /= more;
+      break;
+  }
+  return played_what_if{what, run(o, rule).judged_met, judged_};
+}
+
+std::vector<played_rule> play_rules(const shadow_question& q, std::span<const admission_rule> rules) {
+  const shadow_play play{q};
   std::vector<played_rule> out;
+  for (const auto& rule : rules) out.push_back(play.under(rule));
+  return out;
+}
+
+played_minutes play_all(const shadow_question& q, std::span<const admission_rule> rules,
+                        const std::function<bool()>& stops) {
+  played_minutes out;
   if (stops()) return out;
   const shadow_play play{q};
   for (const auto& rule : rules) {
+    if (!stops()) out.rules.push_back(play.under(rule));
+  }
+  for (const auto what : all_values<what_if>()) {
     if (stops()) break;
-    out.push_back(play.under(rule));
+    if (const auto played = play.with(what, q.rule)) out.what_ifs.push_back(*played);
   }
   return out;
 }

@@ -2,11 +2,13 @@
 // The last minutes of a cluster, played again under other rules of admission.
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "runtime/sched/admission_rule.hpp"
 #include "runtime/sched/shadow_question.hpp"
+#include "runtime/sched/what_if.hpp"
 #include "runtime/sim/options.hpp"
 #include "runtime/sim/outcome.hpp"
 #include "runtime/sim/trace_source.hpp"
@@ -28,6 +30,8 @@ class shadow_play {
 
   /// How the rule would have done. @cost  some ten microseconds a request.
   played_rule under(const admission_rule& rule) const;
+  /// How `rule` would have done with it; nothing where it is not possible. @cost  as above.
+  std::optional<played_what_if> with(what_if what, const admission_rule& rule) const;
 
   const simulation_options& options() const noexcept { return options_; }
   /// The requests of all laps.
@@ -47,7 +51,7 @@ class shadow_play {
   void take_laps(const shadow_question& q);
   void take_lap(const shadow_question& q, const lap& l);
   void undo_sharing(const shadow_question& q);
-  outcome run(const admission_rule& rule) const;
+  outcome run(simulation_options o, const admission_rule& rule) const;
 
   simulation_options options_;
   std::vector<workload_record> records_;
@@ -55,9 +59,10 @@ class shadow_play {
   std::uint64_t judged_ = 0;
 };
 
-/// All of `rules`, one after the other. @pre as above. @param stops  asked between runs: whether to leave the rest.
-std::vector<played_rule> play_rules(
-    const shadow_question& q, std::span<const admission_rule> rules,
-    const std::function<bool()>& stops = [] { return false; });
+/// All of `rules`, one after the other. @pre as above.
+std::vector<played_rule> play_rules(const shadow_question& q, std::span<const admission_rule> rules);
+/// … and what else could be different. @param stops  asked between runs: whether to leave the rest.
+played_minutes play_all(const shadow_question& q, std::span<const admission_rule> rules,
+                        const std::function<bool()>& stops);
 
 }  // namespace mooncaf::sim

@@ -258,14 +258,17 @@ TEST_CASE("a conductor that adapts has its last minutes played, and goes over to
   }
   REQUIRE(plays == 1);
   const admission_rule priced{admission_policy::priced};
-  const std::vector<played_rule> played{{{}, 10, 50}, {priced, 40, 50}};
+  const played_minutes played{{{{}, 10, 50}, {priced, 40, 50}}, {{what_if::more_decode, 45, 50}}};
   core.played(played, 1ms, now);
   const auto shown = core.status(now).admission;
   CHECK(shown.rule == "priced");
   CHECK(shown.changes == 1);
   REQUIRE(shown.played.size() == 2);
-  CHECK(shown.played[1].rule == "priced");
+  CHECK(shown.played[1].with == "priced");
   CHECK(std::bit_cast<double>(shown.played[1].share_bits) == doctest::Approx(0.8));
+  REQUIRE(shown.what_ifs.size() == 1);
+  CHECK(shown.what_ifs[0].with == "one more decode instance");
+  CHECK(std::bit_cast<double>(shown.what_ifs[0].share_bits) == doctest::Approx(0.9));
   bool told = false;
   for (const auto& a : core.take_actions()) {
     const auto* turn = std::get_if<log_turn>(&a);

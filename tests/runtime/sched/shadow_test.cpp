@@ -154,10 +154,10 @@ TEST_CASE("a play is due now and then, one at a time, and takes a tenth of a pro
   CHECK(question->decode == 2);
   CHECK(question->max_batch == 8);
   CHECK_FALSE(shadow.due(core, now + 10 * every));  // it is being played
-  CHECK_FALSE(shadow.played(core, shares({{by_queue, 900}, {by_price, 900}}), 4s, now));
+  CHECK_FALSE(shadow.played(core, {shares({{by_queue, 900}, {by_price, 900}}), {}}, 4s, now));
   CHECK_FALSE(shadow.due(core, now + 35s));
   CHECK(shadow.due(core, now + 36s));
-  CHECK(shadow.played(core, shares({{by_queue, 100}, {by_price, 990}}), 1ms, now + 36s) == by_price);
+  CHECK(shadow.played(core, {shares({{by_queue, 100}, {by_price, 990}}), {}}, 1ms, now + 36s) == by_price);
   CHECK(core.rule() == by_price);
   CHECK(shadow.changes() == 1);
 

@@ -106,3 +106,50 @@ TEST_CASE("a rule that is better for a workload is found, and costs little where
   o.admission = admission_policy::adaptive;
   CHECK(run(o, light.records).slo_share() >= 0.99 * share_of(light, {admission_policy::queue}));
 }
+
+TEST_CASE("what one more instance or more requests would be worth is what they really are worth") {
+  auto m = crowded(3, 2.2);
+  auto o = m.options;
+  o.admission = admission_policy::adaptive;
+  o.shadow_every_s = 1e6;
+  simulation lived{o};
+  REQUIRE(lived.run(*replay_of(m.records)));
+  const auto question = recall(lived.conductor(), time_point{from_seconds(1e4)});
+  const auto played = play_all(question, {}, [] { return false; });
+  REQUIRE(played.what_ifs.size() == 5);
+  const double now = share_of(m, question.rule);
+  for (const auto& p : played.what_ifs) {
+    auto other = m;
+    auto& there = other.options;
+    switch (p.what) {
+      case what_if::more_prefill:
+        ++there.prefill;
+        break;
+      case what_if::more_decode:
+        ++there.decode;
+        break;
+      case what_if::prefill_decodes:
+        --there.prefill, ++there.decode;
+        break;
+      case what_if::decode_prefills:
+        ++there.prefill, --there.decode;
+        break;
+      case what_if::more_load:
+        there.speed *= 1.1;
+        break;
+    }
+    const double share = static_cast<double>(p.met) / static_cast<double>(p.judged);
+    const double truth = share_of(other, question.rule);
+    INFO(to_string(p.what), ": played ", share, ", in truth ", truth, ", now ", now);
+    CHECK(share == doctest::Approx(truth).epsilon(0.15));
+  }
+  CHECK(play_all(question, rules_to_play(), [] { return true; }).rules.empty());
+
+  auto alone = question;
+  alone.prefill.resize(1);
+  alone.decode = 1;
+  const shadow_play small{alone};
+  CHECK_FALSE(small.with(what_if::prefill_decodes, {}));
+  CHECK_FALSE(small.with(what_if::decode_prefills, {}));
+  CHECK(small.with(what_if::more_decode, {}));
+}
