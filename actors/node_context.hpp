@@ -36,6 +36,7 @@ struct compute_stage {
 struct node_context : front_context {
   node_id id;
   std::string name;
+  std::atomic<bool> ends = false;  ///< the process is to end: work that may be left undone is
 
   std::shared_ptr<device> hardware;  ///< of the first stage; null where nothing is computed
   /// What computes here: one device with the model, or those of a pipeline group. Empty where nothing does.

@@ -304,11 +304,11 @@ result<void> process::spawn_conductor() {
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.core.shadow = shadow_at(opts().model.time_scale);
   if (s.admission == admission_policy::adaptive) setup.player = new_executor();
-  setup.play = [meters = context_->meters, stops = stops_](const shadow_question& q) {
-    auto played = play_beside(q, *stops);
+  setup.play = [context = context_](const shadow_question& q) {
+    auto played = play_beside(q, context->ends);
     for (const auto& p : played.rules)
-      meters->set(series::played_share, static_cast<double>(p.met) / static_cast<double>(p.judged),
-                  {text_of(p.rule)});
+      context->meters->set(series::played_share, static_cast<double>(p.met) / static_cast<double>(p.judged),
+                           {text_of(p.rule)});
     return played;
   };
   setup.core.elastic = {s.elastic_roles, s.elastic_hold};
@@ -442,7 +442,7 @@ int process::run() {
 }
 
 shutdown_result process::stop() {
-  *stops_ = true;
+  context_->ends = true;
   group_.expect_end();
   metrics_port_.list->follow(nullptr);
   // Gateways first: clients are told before the workers of their requests go.

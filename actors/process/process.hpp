@@ -127,7 +127,6 @@ class process {
   executor_actor coupled_;
   std::shared_ptr<device_health> health_ = std::make_shared<device_health>();
   std::atomic<std::size_t> lost_workers_ = 0;
-  std::shared_ptr<std::atomic<bool>> stops_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<api_server> http_;
   /// Where the process is scraped.
   struct {

@@ -142,6 +142,7 @@ json recent_of(const recent_request& r, const names& names) {
 
 }  // namespace
 
+/// In the order of the page that shows it.
 result<std::string> cluster_json(const cluster_status& cluster) {
   const names names{cluster};
   json out;
