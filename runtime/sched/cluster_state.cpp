@@ -255,12 +255,6 @@ std::vector<request_id> cluster_state::charged_before(time_point when) const {
 // ---- views
 // ----------------------------------------------------------------------------------------------------------
 
-const decode_model* cluster_state::decodes_as(worker_id worker) const {
-  const auto at = seats_.find(worker);
-  return at == seats_.end() || at->second.role != worker_role::decode ? nullptr
-                                                                      : &decode_.model(at->second.slot);
-}
-
 std::span<const instance_slot> cluster_state::decode_on(node_id id) const {
   const auto i = decode_on_.find(id);
   if (i == decode_on_.end()) return {};

@@ -110,8 +110,6 @@ class cluster_state {
   const decode_survival& survival() const noexcept { return survival_; }
   const session_answers& sessions() const noexcept { return sessions_; }
   const tenant_answers& tenants() const noexcept { return tenants_; }
-  /// How long its steps take; null: it is no decode instance.
-  const decode_model* decodes_as(worker_id worker) const;
   /// The decode instances of a node.
   std::span<const instance_slot> decode_on(node_id id) const;
   std::optional<instance_view> view(worker_id worker, time_point now) const;

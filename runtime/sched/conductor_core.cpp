@@ -98,10 +98,6 @@ result<void> conductor_core::set_state(worker_id worker, instance_state state) {
 }
 
 void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
-  if (load.step.number > 0 && load.step.batch > 0) {
-    if (const auto* model = cluster_.decodes_as(worker))
-      memory_.noise.observe(model->estimate(load.step.batch, load.step.context_tokens), load.step.took);
-  }
   cluster_.report(worker, load, now);
   roles_.reported(worker, load, now);
   nodes_.reported(worker, load, now);
@@ -337,18 +333,20 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
 }
 
 void conductor_core::came(const schedule_request& request, time_point now) {
-  if (options_.admission != admission_policy::adaptive || request.resumed ||
-      memory_.requests.knows(request.id))
+  const bool adapts = options_.admission == admission_policy::adaptive;
+  if ((!adapts && !options_.shadow.remembers) || request.resumed || memory_.requests.knows(request.id))
     return;
   prefix_holder holder;
   const auto answer = answer_of(request);
   if (!refuse_outright(request)) {
-    const auto [p, d] = look_and_choose(request, now);
+    index_.match(usable_keys(request), match_);
+    const auto longest = match_.longest();
+    if (longest.blocks > 0) holder = {cluster_.node_at(longest.node), longest.blocks};
+    // Only where its answer counts: a policy may draw lots.
+    const auto [p, d] = adapts ? choose(request, now) : pair_choice{};
     if (p.slot != no_slot && d.slot != no_slot) {
       const auto known = view();
       judge_.appraise({known, request, p, d, answer, now, {}, 1});
-      if (p.fetch) holder = {cluster_.node_at(p.source), p.source_blocks};
-      else holder = {cluster_.prefill().desc(p.slot).node, p.local_blocks};
     }
   }
   memory_.requests.came(request, holder, answer, now);

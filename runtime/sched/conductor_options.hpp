@@ -15,6 +15,7 @@ namespace mooncaf {
 
 /// Admission `adaptive`: how often which memories are played again.
 struct shadow_options {
+  bool remembers = false;  ///< what came is remembered under every admission, to be played by the caller
   duration every = defaults::scheduler::shadow_every;
   history_limits memory{};
 };

@@ -126,8 +126,11 @@ void decode_pool::report(instance_slot slot, const instance_load& load) {
   auto& m = all_[slot];
   // A step teaches once, also if its batch is over by now: lone short answers are all that a slow estimate
   // lets in.
-  if (const auto& s = load.step; s.number > m.latest.step.number)
-    classes_[m.speed].model.observe(s.batch, s.context_tokens, s.took);
+  if (const auto& s = load.step; s.number > m.latest.step.number) {
+    auto& model = classes_[m.speed].model;
+    if (s.batch > 0) noise_.observe(model.estimate(s.batch, s.context_tokens), s.took);
+    model.observe(s.batch, s.context_tokens, s.took);
+  }
   m.latest = load;
   m.grown = load.context_tokens > m.arrived_context ? load.context_tokens - m.arrived_context : 0;
   publish(slot);

@@ -7,6 +7,7 @@
 
 #include "runtime/base/units.hpp"
 #include "runtime/sched/instance.hpp"
+#include "runtime/sched/learned_margin.hpp"
 #include "runtime/sched/speed_class.hpp"
 
 namespace mooncaf {
@@ -75,7 +76,8 @@ class decode_pool {
   /// This instance as `select` would return it.
   decode_choice choice(instance_slot slot, std::uint64_t prompt_tokens) const;
 
-  const decode_model& model(instance_slot slot) const noexcept { return classes_[all_[slot].speed].model; }
+  /// How much steps differ from what the models say.
+  const pass_noise& noise() const noexcept { return noise_; }
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
   const instance_load& latest(instance_slot slot) const noexcept { return all_[slot].latest; }
   std::uint32_t charged(instance_slot slot) const noexcept { return all_[slot].charged; }
@@ -107,6 +109,7 @@ class decode_pool {
   std::vector<std::size_t> live_in_class_;
   std::uint64_t largest_ = 0;
   speed_classes<decode_model> classes_;
+  pass_noise noise_;
 };
 
 }  // namespace mooncaf

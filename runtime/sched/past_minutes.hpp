@@ -3,14 +3,12 @@
 
 #include <cstdint>
 
-#include "runtime/sched/learned_margin.hpp"
 #include "runtime/sched/request_history.hpp"
 
 namespace mooncaf {
 
 struct past_minutes {
-  request_history requests;       ///< none unless admission is `adaptive`
-  pass_noise noise{};             ///< of decode steps
+  request_history requests;       ///< none unless admission is `adaptive`, or the options say so
   std::uint64_t node_blocks = 0;  ///< in a node's memory, as the latest one told; 0: none did
 };
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/sched/node_set.hpp"
@@ -33,6 +34,21 @@ class prefix_match {
   std::span<const holder_crowd> crowds() const noexcept { return {crowds_.data(), crowd_count_}; }
   /// Longest match of any node.
   std::uint32_t best_blocks() const noexcept { return best_blocks_; }
+  /// One of the nodes that hold the most; no blocks: none holds any.
+  holder_match longest() const noexcept {
+    holder_match best;
+    for (const auto& m : few_) {
+      if (m.blocks > best.blocks) best = m;
+    }
+    for (const auto& crowd : crowds()) {
+      if (crowd.blocks <= best.blocks) continue;
+      bool first = true;
+      crowd.nodes.for_each([&](node_index n) {
+        if (std::exchange(first, false)) best = {n, crowd.blocks, crowd.blocks};
+      });
+    }
+    return best;
+  }
   /// The part of the prompt that a node holds.
   holder_match held_by(node_index node) const noexcept {
     for (const auto& m : few_) {

@@ -10,7 +10,7 @@ shadow_question recall(const conductor_core& core, time_point now) {
   q.options = core.options();
   q.rule = core.rule();
   q.requests = core.memory().requests.recall(now);
-  q.noise = core.memory().noise.value();
+  q.noise = core.cluster().decode().noise().value();
   q.memory_blocks = core.memory().node_blocks;
   const auto& prefill = core.cluster().prefill();
   const auto& decode = core.cluster().decode();

@@ -81,7 +81,7 @@ class watched_core final : public conductor_core {
 class stage {
  public:
   stage(const reader::options& options, replay_watcher* watcher)
-      : core_(options.core, watcher), queue_(core_, options.queue), watcher_(watcher) {}
+      : core_(watched(options.core, watcher), watcher), queue_(core_, options.queue), watcher_(watcher) {}
 
   template <class In>
   outcome_of<In> play(In& in) {
@@ -125,6 +125,10 @@ class stage {
     if (watcher_ == nullptr) return decided;
     for (const auto& d : decided) watcher_->decided(d, now);
     return decided;
+  }
+  static conductor_options watched(conductor_options options, const replay_watcher* watcher) {
+    options.shadow.remembers = watcher != nullptr && watcher->remembers();
+    return options;
   }
   void ended(request_id id, request_end how) const {
     if (watcher_ != nullptr) watcher_->ended(id, how);

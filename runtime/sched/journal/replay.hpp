@@ -34,6 +34,8 @@ enum class request_end : std::uint8_t { finished, failed, cancelled, refused_at_
 class replay_watcher {
  public:
   virtual ~replay_watcher() = default;
+  /// Whether what came is to be remembered (`conductor_core::memory`).
+  virtual bool remembers() const { return false; }
   /// A request asks for a place. @param number  from 1
   virtual void asks(std::uint64_t number, const schedule_request& request, time_point now) = 0;
   /// It was not decided about: it waits.

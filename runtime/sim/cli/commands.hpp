@@ -33,5 +33,6 @@ int trace_fit_command(std::span<const std::string> args, const console& io);
 int trace_from_journal_command(std::span<const std::string> args, const console& io);
 int calibrate_command(std::span<const std::string> args, const console& io);
 int replay_command(std::span<const std::string> args, const console& io);
+int advise_command(std::span<const std::string> args, const console& io);
 
 }  // namespace mooncaf::sim

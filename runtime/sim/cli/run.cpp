@@ -6,7 +6,8 @@
 namespace mooncaf::sim {
 
 std::span<const std::string_view> command_names() {
-  static constexpr std::array<std::string_view, 5> names{"simulate", "plan", "trace", "calibrate", "replay"};
+  static constexpr std::array<std::string_view, 6> names{"simulate",  "plan",   "trace",
+                                                         "calibrate", "replay", "advise"};
   return names;
 }
 
@@ -20,6 +21,7 @@ int run_command(std::span<const std::string> args, const console& io) {
   if (args.front() == "plan") return plan_command(rest, io);
   if (args.front() == "trace") return trace_command(rest, io);
   if (args.front() == "replay") return replay_command(rest, io);
+  if (args.front() == "advise") return advise_command(rest, io);
   return calibrate_command(rest, io);
 }
 
