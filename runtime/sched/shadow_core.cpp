@@ -17,6 +17,7 @@ shadow_question recall(const conductor_core& core, time_point now) {
   for (const auto slot : prefill.live()) q.prefill.push_back(prefill.desc(slot).node);
   q.decode = static_cast<std::uint32_t>(decode.live().size());
   if (!q.worth_playing()) return q;
+  q.options.transfer = core.transfers().sent_by(prefill.node(prefill.live().front()));  // as measured
   for (const double n : {256.0, 1024.0, 4096.0, 16384.0}) {
     for (const double cached : {0.0, 4096.0, 32768.0}) {
       double seconds = 0;
