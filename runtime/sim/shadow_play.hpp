@@ -20,7 +20,7 @@ namespace mooncaf::sim {
 ///   ├── before: the later half ──┼──── judged: all of them ────┼── behind: the first ones ──┤
 ///
 /// A rule that lets in too many does well for a while, and would be judged by that if the cluster were idle before: so
-/// it has played a while before it is judged. They go on behind the last request, or it would find an
+/// it has played a while before it is judged. The minutes go on behind the last request, or it would find an
 /// idle cluster there. Prefixes that were cached when the requests came lie where they lay.
 /// @thread  One; several plays of different questions may run at once.
 class shadow_play {

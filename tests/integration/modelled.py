@@ -281,6 +281,28 @@ def the_journal_of_an_overloaded_server_tells_whom_it_refused():
             print(f"    {' '.join(options)}: {refused} of {len(rows)} refused")
 
 
+def a_server_that_adapts_plays_its_last_minutes():
+    """It says how each rule would have done and what else would have helped, beside its work; ends when it is told to, and its
+    journal gives the same decisions and advice."""
+    with Cluster() as cluster:
+        journal = pathlib.Path(cluster.folder.name) / "decisions"
+        rows, _ = small_trace(cluster.folder.name, 150)
+        client, http = start(cluster, 2, 1, True, "a800x8-llama70b", 20, "--admission", "adaptive", "--ttft-slo", "700ms",
+                             "--journal", str(journal))
+        asyncio.run(play(http, rows, 20))
+        wait_until("it has played", lambda: client.cluster()["admission"]["what_ifs"])
+        told = client.cluster()["admission"]
+        shares = {p["with"]: p["inside_slos"] for p in told["played"] + told["what_ifs"]}
+        assert {"queue", "priced", "early", "one more decode instance", "10 % more requests"} <= shares.keys(), told
+        assert all(0 <= share <= 1 for share in shares.values()) and told["rule"] in shares, told
+        assert re.search(r'mooncaf_played_share\{[^}]*rule="priced"', client.request("GET", "/metrics")[2].decode())
+        cluster.wait_idle()
+        cluster.processes["front"].stop()
+        assert "all the same" in replay(journal).stdout
+        advice = subprocess.run([BINARY, "advise", str(journal)], capture_output=True, text=True)
+        assert advice.returncode == 0 and "one more prefill instance" in advice.stdout, advice
+
+
 def replay(journal, *more):
     return subprocess.run([BINARY, "replay", str(journal), *more], capture_output=True, text=True)
 
@@ -312,4 +334,5 @@ def a_live_cluster_and_its_simulation_agree():
 
 if __name__ == "__main__":
     main([answers_depend_on_the_prompt_alone, a_journal_of_a_served_trace_replays,
-          the_journal_of_an_overloaded_server_tells_whom_it_refused, a_live_cluster_and_its_simulation_agree])
+          the_journal_of_an_overloaded_server_tells_whom_it_refused, a_server_that_adapts_plays_its_last_minutes,
+          a_live_cluster_and_its_simulation_agree])

@@ -39,17 +39,22 @@ double share_of(const family_member& m, const admission_rule& rule) {
   return run(o, m.records).slo_share();
 }
 
+/// What the conductor of such a run remembers at its end; the queue was in force all the time.
+shadow_question remembered(const family_member& m) {
+  auto o = m.options;
+  o.admission = admission_policy::adaptive;
+  o.shadow_every_s = 1e6;
+  simulation lived{o};
+  REQUIRE(lived.run(*replay_of(m.records)));
+  return recall(lived.conductor(), time_point{from_seconds(1e4)});
+}
+
 }  // namespace
 
 TEST_CASE(
     "a play of what a conductor remembers finds the share that each rule really keeps inside its SLOs") {
   const auto m = crowded(3, 2.2);
-  auto o = m.options;
-  o.admission = admission_policy::adaptive;
-  o.shadow_every_s = 1e6;  // the queue stays in force
-  simulation lived{o};
-  REQUIRE(lived.run(*replay_of(m.records)));
-  const auto question = recall(lived.conductor(), time_point{from_seconds(1e4)});
+  const auto question = remembered(m);
   REQUIRE(question.worth_playing());
   const auto rules = rules_to_play();
   for (const auto& p : play_rules(question, rules)) {
@@ -64,12 +69,7 @@ TEST_CASE(
 TEST_CASE(
     "the requests of a play are those that came, with their prefixes; other laps have blocks of their own") {
   const auto m = crowded(5, 1);
-  auto o = m.options;
-  o.admission = admission_policy::adaptive;
-  o.shadow_every_s = 1e6;
-  simulation lived{o};
-  REQUIRE(lived.run(*replay_of(m.records)));
-  const auto question = recall(lived.conductor(), time_point{from_seconds(1e4)});
+  const auto question = remembered(m);
   const shadow_play play{question};
   const auto& played = play.records();
   CHECK(played.size() > 1.5 * static_cast<double>(question.requests.size()));
@@ -109,12 +109,7 @@ TEST_CASE("a rule that is better for a workload is found, and costs little where
 
 TEST_CASE("what one more instance or more requests would be worth is what they really are worth") {
   auto m = crowded(3, 2.2);
-  auto o = m.options;
-  o.admission = admission_policy::adaptive;
-  o.shadow_every_s = 1e6;
-  simulation lived{o};
-  REQUIRE(lived.run(*replay_of(m.records)));
-  const auto question = recall(lived.conductor(), time_point{from_seconds(1e4)});
+  const auto question = remembered(m);
   const auto played = play_all(question, {}, [] { return false; });
   REQUIRE(played.what_ifs.size() == 5);
   const double now = share_of(m, question.rule);
