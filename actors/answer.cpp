@@ -134,10 +134,13 @@ class answer::choice final : public token_sink {
   }
 
   token_logprob describe(const sampled_token& t) const {
-    const auto& text = *owner_->setup_.text;
-    token_logprob out{std::string{text.piece(t.id)}, t.logprob, {}, 0, t.id};
+    const auto name = [this](std::int32_t id) {
+      const auto& setup = owner_->setup_;
+      return setup.tokens_as_ids ? "token_id:" + std::to_string(id) : std::string{setup.text->piece(id)};
+    };
+    token_logprob out{name(t.id), t.logprob, {}, 0, t.id};
     for (const auto& [id, logprob] : t.top) {
-      out.top.emplace_back(std::string{text.piece(id)}, logprob);
+      out.top.emplace_back(name(id), logprob);
       out.top_ids.push_back(id);
     }
     return out;

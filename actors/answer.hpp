@@ -25,11 +25,12 @@ struct answer_setup {
   std::shared_ptr<const tokenizer> text;
   http_headers headers;  ///< of the answer, e.g. x-request-id
   bool stream = false;
-  bool include_stop = false;  ///< the stop string that ends an answer is part of it
-  bool token_ids = false;     ///< ids of prompt and answer beside the text
-  bool scores_only = false;   ///< the one token that is made is not part of the answer
-  int echo_logprobs = -1;     ///< alternatives that are told of an echoed prompt's tokens; -1: nothing
-  int prompt_logprobs = -1;   ///< … of a prompt's tokens apart from the text
+  bool include_stop = false;   ///< the stop string that ends an answer is part of it
+  bool token_ids = false;      ///< ids of prompt and answer beside the text
+  bool tokens_as_ids = false;  ///< log-probabilities name tokens as token_id:N
+  bool scores_only = false;    ///< the one token that is made is not part of the answer
+  int echo_logprobs = -1;      ///< alternatives that are told of an echoed prompt's tokens; -1: nothing
+  int prompt_logprobs = -1;    ///< … of a prompt's tokens apart from the text
   std::optional<tool_reading> tools;       ///< how calls are read; nothing: text is text
   std::optional<thought_reading> thought;  ///< how reasoning is read; nothing: it is text
   std::shared_ptr<void> held;              ///< kept until the answer is over

@@ -435,6 +435,7 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
   setup.stream = api.stream;
   setup.include_stop = api.include_stop;
   setup.token_ids = api.return_token_ids;
+  setup.tokens_as_ids = api.tokens_as_ids;
   setup.scores_only = api.max_tokens_given && api.sampling.max_tokens == 0;
   setup.echo_logprobs = api.echo_logprobs;
   setup.prompt_logprobs = api.prompt_logprobs;

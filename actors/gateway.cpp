@@ -82,7 +82,8 @@ void gateway::carry_out(work_order& order) {
   const auto& decode = workers_.at(order.placement.decode).handle;
   generate_job job{std::move(order), caf::actor_cast<caf::actor>(gateway_actor{this}), prefill, decode};
   send(caf::actor_cast<decode_worker_actor>(job.decode), job_atom_v, job);
-  send(caf::actor_cast<prefill_worker_actor>(job.prefill), job_atom_v, std::move(job));
+  if (job.prefill != job.decode)  // one that is both, an engine's, has it
+    send(caf::actor_cast<prefill_worker_actor>(job.prefill), job_atom_v, std::move(job));
 }
 
 /// Calls a function with the typed handle of a worker, unless its node is gone.

@@ -145,6 +145,28 @@ using decode_worker_actor = caf::typed_actor<
     // INTERNAL: forms the next step if the device is free; gives up attempts whose prompt never came.
     MOONCAF_RPC(void, tick_atom)>;
 
+/// An ENGINE WORKER stands for an engine of another make: a prefill and a decode instance in one, whose jobs the engine
+/// computes. Its first six messages are those of such workers, who are addressed as either.
+using engine_worker_actor = caf::typed_actor<
+    MOONCAF_RPC(void, job_atom, generate_job),
+    MOONCAF_RPC(void, cancel_atom, attempt_id),
+    MOONCAF_RPC(roll_answer, roll_atom, roll_call),
+    MOONCAF_RPC(void, peer_down_atom, node_id),
+    MOONCAF_RPC(void, leave_atom),
+    // Block events go to this conductor, too, as a cache shard's do.
+    MOONCAF_RPC(void, follow_atom, caf::actor),
+    // How both instances stand: `workers` of the answer.
+    MOONCAF_RPC(node_report, status_atom),
+    // INTERNAL: a part of an attempt's answer; its end, and whether another engine may succeed.
+    MOONCAF_RPC(void, tokens_atom, std::uint64_t, completion_piece_ptr),
+    MOONCAF_RPC(void, failed_atom, std::uint64_t, error, bool),
+    // INTERNAL: news of the engine's prefix cache.
+    MOONCAF_RPC(void, blocks_atom, engine_news_ptr),
+    // INTERNAL: the engine was looked at, and why it does not serve.
+    MOONCAF_RPC(void, event_atom, error),
+    // INTERNAL: looks at the engine.
+    MOONCAF_RPC(void, tick_atom)>;
+
 /// A GATEWAY holds client requests from the first byte to the last token.
 using gateway_actor = caf::typed_actor<
     MOONCAF_RPC(void, first_atom, first_token),

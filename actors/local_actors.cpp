@@ -64,6 +64,7 @@ void local_actors::peer_down(node_id peer) const {
   tell(gateway, peer_down_atom_v, peer);
   for (const auto& worker : prefill) tell(worker, peer_down_atom_v, peer);
   for (const auto& worker : decode) tell(worker, peer_down_atom_v, peer);
+  tell(engine, peer_down_atom_v, peer);
 }
 
 void local_actors::follow(const conductor_actor& now, std::uint64_t term) const {
@@ -72,6 +73,7 @@ void local_actors::follow(const conductor_actor& now, std::uint64_t term) const 
 
 void local_actors::announce_to(const conductor_actor& to) const {
   tell(shard, follow_atom_v, caf::actor_cast<caf::actor>(to));
+  tell(engine, follow_atom_v, caf::actor_cast<caf::actor>(to));
 }
 
 void local_actors::heard(const lead_claim& claim) const { tell(conductor, claim_atom_v, claim); }
@@ -84,6 +86,9 @@ caf::result<node_report> local_actors::report(node_actor::base& asker, node_repo
   all->promise = asker.make_response_promise<node_report>();
   for (const auto& worker : prefill) ask<worker_load>(asker, all, worker, add_worker);
   for (const auto& worker : decode) ask<worker_load>(asker, all, worker, add_worker);
+  ask<node_report>(asker, all, engine, [](node_report& to, const node_report& of_engine) {
+    for (const auto& worker : of_engine.workers) add_worker(to, worker);
+  });
   ask<shard_status>(asker, all, shard, add_shard);
   ask<transfer_report>(asker, all, messenger,
                        [](node_report& to, const transfer_report& moved) { to.moved = moved; });

@@ -20,6 +20,7 @@ struct local_actors {
   gateway_actor gateway;
   std::vector<prefill_worker_actor> prefill;
   std::vector<decode_worker_actor> decode;
+  engine_worker_actor engine;
   std::string metrics_at;          ///< HOST:PORT where the process is scraped; empty: nowhere
   std::vector<rank_status> ranks;  ///< all stages of its group; empty: it is none
 

@@ -11,6 +11,7 @@
 #include "actors/messages.hpp"
 #include "runtime/compute/blocking_task.hpp"
 #include "runtime/compute/prefix_load.hpp"
+#include "runtime/engines/engine_core.hpp"
 #include "runtime/ranks/rank_host.hpp"
 
 namespace mooncaf {
@@ -189,3 +190,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::prefix_load_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::task_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::client_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::cluster_query_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::completion_piece_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::engine_news_ptr)

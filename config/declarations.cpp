@@ -14,17 +14,17 @@ using namespace std::chrono_literals;
 struct role_name {
   std::string_view word;
   bool cluster_options::*field;
+  bool of_all = true;
 };
-constexpr role_name roles[] = {{"conductor", &cluster_options::conductor},
-                               {"prefill", &cluster_options::prefill},
-                               {"decode", &cluster_options::decode},
-                               {"cache", &cluster_options::cache},
-                               {"gateway", &cluster_options::gateway}};
+constexpr role_name roles[] = {
+    {"conductor", &cluster_options::conductor}, {"prefill", &cluster_options::prefill},
+    {"decode", &cluster_options::decode},       {"cache", &cluster_options::cache},
+    {"gateway", &cluster_options::gateway},     {"engine", &cluster_options::engine, false}};
 
 /// "all", or some of the roles with commas between them.
 std::optional<std::string> set_roles(options& o, std::string_view text) {
   cluster_options picked;
-  for (const auto& r : roles) picked.*r.field = text == "all";
+  for (const auto& r : roles) picked.*r.field = r.of_all && text == "all";
   picked.rank = text == "rank";
   for (std::size_t begin = 0; text != "all" && text != "rank" && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -32,7 +32,8 @@ std::optional<std::string> set_roles(options& o, std::string_view text) {
     const auto* found =
         std::find_if(std::begin(roles), std::end(roles), [&](auto& r) { return r.word == word; });
     if (found == std::end(roles)) {
-      const std::string near = nearest(word, {"all", "conductor", "prefill", "decode", "cache", "gateway"});
+      const std::string near =
+          nearest(word, {"all", "conductor", "prefill", "decode", "cache", "gateway", "engine"});
       return quoted(word) + " is not a role" + (near.empty() ? "" : " (did you mean " + near + "?)");
     }
     picked.*found->field = true;
@@ -47,7 +48,7 @@ std::string show_roles(const options& o) {
   std::string text;
   bool all = true;
   for (const auto& r : roles) {
-    all = all && o.cluster.*r.field;
+    all = all && o.cluster.*r.field == r.of_all;
     if (o.cluster.*r.field) text += (text.empty() ? "" : ",") + std::string{r.word};
   }
   return o.cluster.rank ? "rank" : all ? "all" : text;
@@ -79,7 +80,8 @@ named_values<form_choice<Form>> forms(bool may_be_none) {
 declaration role_option() {
   declaration d = make_declaration(
       {"role", "role", "What this process does: its parts of the cluster"}, "cluster", "LIST",
-      "all, or a list with commas of conductor, prefill, decode, cache, gateway; or rank", toml_type::string);
+      "all, or a list with commas of conductor, prefill, decode, cache, gateway, engine; or rank",
+      toml_type::string);
   d.set = set_roles;
   d.show = show_roles;
   return d;
@@ -159,14 +161,48 @@ void add_cluster(table& t) {
       s, at(c, &cluster_options::name), "NAME"));
   t.push_back(choice<cluster_options, serving_mode>(
       {"mode", "mode",
-       "disaggregated keeps prefill and decode on instances of their own; coupled has one worker do both"},
+       "disaggregated keeps prefill and decode on instances of their own; coupled has one worker do both; "
+       "engines has "
+       "engines of another make do both, each behind a process with the role engine"},
       s, at(c, &cluster_options::mode),
-      {{"disaggregated", serving_mode::disaggregated}, {"coupled", serving_mode::coupled}}));
+      {{"disaggregated", serving_mode::disaggregated},
+       {"coupled", serving_mode::coupled},
+       {"engines", serving_mode::engines}}));
   t.push_back(
       time({"drain-timeout", "drain_timeout",
             "Once told to stop, take no new work and end what runs for at most this long; workers hand "
             "the rest to others. 0s ends it at once, as a second signal does"},
            s, at(c, &cluster_options::drain_timeout), 0s, 24h));
+}
+
+/// The engine of another make that the process stands for.
+void add_engine(table& t) {
+  const auto e = &options::engine;
+  const std::string s = "engine", who = "engine";
+  t.push_back(optional_endpoint({"engine", "at",
+                                 "HTTP server of a vLLM, or of what speaks its OpenAI API with token ids, "
+                                 "that computes what is placed here; "
+                                 "it is waited for at the start",
+                                 who},
+                                s, at(e, &engine_options::at), 1));
+  t.push_back(
+      text({"engine-model", "model", "The engine's name for the model; empty: the first that it lists", who},
+           s, at(e, &engine_options::model), "NAME"));
+  t.push_back(
+      text({"engine-key-file", "key_file",
+            "File with the API key that the engine asks for, for its owner's eyes alone; empty: none", who},
+           s, at(e, &engine_options::key_file), "FILE"));
+  t.push_back(text(
+      {"engine-events", "events",
+       "Where the engine publishes news of its cache, tcp://HOST:PORT (vLLM's --kv-events-config); empty: it "
+       "is taken to hold what it computed last",
+       who},
+      s, at(e, &engine_options::events), "ADDRESS"));
+  t.push_back(
+      text({"engine-replay", "replay",
+            "Where it tells them again (its replay_endpoint); empty: after a gap nothing is taken to be held",
+            who},
+           s, at(e, &engine_options::replay), "ADDRESS"));
 }
 
 /// A model's memory and its device are options of one section, since sizes of one follow from the other.
@@ -590,8 +626,8 @@ void add_metrics(table& t) {
 const std::vector<declaration>& declarations() {
   static const table all = [] {
     table t;
-    for (const auto add : {add_cluster, add_model, add_workers, add_cache, add_store, add_scheduler,
-                           add_transport, add_rdma, add_gateway, add_metrics})
+    for (const auto add : {add_cluster, add_model, add_engine, add_workers, add_cache, add_store,
+                           add_scheduler, add_transport, add_rdma, add_gateway, add_metrics})
       add(t);
     return t;
   }();

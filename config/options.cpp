@@ -258,7 +258,7 @@ result<void> check_location(const store_options& o) {
 }
 
 result<void> check_scaling(const scheduler_options& s, serving_mode mode) {
-  const bool both = s.elastic_roles || mode == serving_mode::coupled;
+  const bool both = s.elastic_roles || mode != serving_mode::disaggregated;
   const bool apart = s.scale_prefill.scales() || s.scale_decode.scales();
   if (apart && both)
     return fail(
@@ -365,6 +365,40 @@ result<void> check_tensor_group(const options& o) {
   return {};
 }
 
+/// Engines of another make compute everything, or nothing.
+result<void> check_engine(const options& o) {
+  const auto& c = o.cluster;
+  const auto& e = o.engine;
+  const auto refused = [](const std::string& what) { return fail(ec::invalid_argument, what); };
+  const bool engines = c.mode == serving_mode::engines;
+  if (!c.engine &&
+      (e.at || !e.events.empty() || !e.replay.empty() || !e.model.empty() || !e.key_file.empty()))
+    return refused("engine: it is for a process with the role engine; give --role engine");
+  if (c.engine && !engines)
+    return refused("role: an engine is one of a cluster of engines; give --mode engines, to all processes");
+  if (!engines) return {};
+  if (c.prefill || c.decode)
+    return refused(
+        "mode: the engines compute; give --role conductor,gateway here, and --role engine for each of them");
+  if (c.cache && serves_model(o))
+    return refused("mode: KV stays with the engines, so no cache can take it; leave the role cache out");
+  if (!c.engine) return {};
+  if (!e.at) return refused("engine: needed for the role engine; give --engine HOST:PORT of its HTTP server");
+  if (!serves_model(o))
+    return refused(
+        "model: needed for the role engine, for its vocabulary; give --model, the same as the gateways'");
+  const auto is_address = [](const std::string& text) {
+    return text.empty() || text.starts_with("tcp://") || text.starts_with("ipc://");
+  };
+  if (!is_address(e.events))
+    return refused("engine-events: '" + e.events + "' is no address; give tcp://HOST:PORT or ipc://FILE");
+  if (!is_address(e.replay))
+    return refused("engine-replay: '" + e.replay + "' is no address; give tcp://HOST:PORT or ipc://FILE");
+  if (!e.replay.empty() && e.events.empty())
+    return refused("engine-replay: it is asked for news that were missed; give --engine-events, too");
+  return {};
+}
+
 /// A stage of a group, or a share of one, in another process.
 result<void> check_rank(const options& o) {
   const auto& m = o.model;
@@ -429,9 +463,10 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "
                 "dummy:NAME");
-  if (o.scheduler.elastic_roles && c.mode == serving_mode::coupled)
+  if (o.scheduler.elastic_roles && c.mode != serving_mode::disaggregated)
     return fail(ec::invalid_argument,
                 "elastic-roles: a coupled node has both roles at once; give --mode disaggregated");
+  if (const auto fit = check_engine(o); !fit) return fit;
   if (const auto fit = check_pipeline(o); !fit) return fit;
   if (const auto fit = check_tensor_group(o); !fit) return fit;
   if (const auto fit = check_scaling(o.scheduler, c.mode); !fit) return fit;

@@ -29,6 +29,7 @@ namespace mooncaf {
 enum class serving_mode : std::uint8_t {
   disaggregated,  ///< prefill and decode on instances of their own
   coupled,        ///< one worker does both: the baseline to compare with
+  engines,        ///< engines of another make do both, each behind a process with the role engine
 };
 /// When KV leaves for a decode node: each layer as soon as it is computed, or everything after the prompt.
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
@@ -41,6 +42,7 @@ struct cluster_options {
   bool decode = true;
   bool cache = true;
   bool gateway = true;
+  bool engine = false;                    ///< in front of an engine of another make; not of `all`
   bool rank = false;                      ///< nothing of these: a stage of somebody's group, or a share of it
   std::vector<host_port> ranks;           ///< the group's other processes
   std::chrono::nanoseconds ranks_wait{};  ///< for ranks that do not answer yet
@@ -81,6 +83,15 @@ struct model_options {
   std::uint64_t link_bytes_per_s = 0;                    ///< linked: each way
   std::chrono::nanoseconds link_latency{};               ///< linked: of a copy, beyond its bytes
   std::uint32_t copy_engines = 0;                        ///< linked
+};
+
+/// The engine of another make that a process with the role engine stands for.
+struct engine_options {
+  std::optional<host_port> at;  ///< its HTTP server
+  std::string model;            ///< its name for the model; empty: the first that it lists
+  std::string key_file;         ///< with what it asks for as a bearer token; empty: nothing
+  std::string events;           ///< where it publishes news of its cache, as ZeroMQ writes it; empty: nowhere
+  std::string replay;           ///< where it tells them again; empty: nowhere
 };
 
 struct prefill_options {
@@ -230,6 +241,7 @@ struct metrics_options {
 struct options {
   cluster_options cluster;
   model_options model;
+  engine_options engine;
   prefill_options prefill;
   decode_options decode;
   cache_options cache;

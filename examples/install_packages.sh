@@ -18,6 +18,7 @@ libraries=(
   libexpected-dev      # result<T>
   nlohmann-json3-dev libspdlog-dev prometheus-cpp-dev
   libboost-dev libboost-system-dev
+  libzmq3-dev libmsgpack-cxx-dev  # news that engines publish of their caches
   libibverbs-dev
   pybind11-dev python3-dev  # Python package of the object store
   doctest-dev

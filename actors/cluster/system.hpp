@@ -23,7 +23,7 @@ struct system_settings {
 class cluster_config : public caf::actor_system_config {
  public:
   /// Nodes of different versions refuse each other at the handshake. Raise it with every change of a message.
-  static constexpr int protocol_version = 10;
+  static constexpr int protocol_version = 11;
 
   explicit cluster_config(const system_settings& settings = {});
 

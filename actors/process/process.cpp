@@ -98,8 +98,8 @@ result<void> process::load_model() {
     context_->stages.push_back({std::move(*made), nullptr, nullptr});
   }
   if (weights) context_->hardware = context_->stages.front().hardware;
-  auto loaded = load_served_model(devices, m.path, m.chat_template, {weights, computes() || c.gateway},
-                                  share_here(opts()));
+  auto loaded = load_served_model(devices, m.path, m.chat_template,
+                                  {weights, computes() || c.gateway || c.engine}, share_here(opts()));
   if (!loaded) return fail(loaded.error());
   for (std::size_t i = 0; i < loaded->nets.size(); ++i) context_->stages[i].net = std::move(loaded->nets[i]);
   if (const auto own = loaded->identity.config.context_length; m.context_length > own) {
@@ -169,11 +169,14 @@ result<void> process::join() {
                                   {c.prefill, "prefill"},
                                   {c.decode, "decode"},
                                   {c.cache, "cache"},
-                                  {c.gateway, "gateway"}}) {
+                                  {c.gateway, "gateway"},
+                                  {c.engine, "engine"}}) {
     if (has) info_.roles += (info_.roles.empty() ? "" : ",") + std::string{role};
   }
   if (context_->plane) info_.data_plane = encode(context_->plane->local_announcement());
   if (local_.shard) info_.shard = caf::actor_cast<caf::actor>(local_.shard);
+  if (local_.engine)
+    info_.shard = caf::actor_cast<caf::actor>(local_.engine);  // it tells of blocks as a shard does
   if (local_.conductor) info_.conductor = caf::actor_cast<caf::actor>(local_.conductor);
   info_.host = c.advertise.empty() ? c.listen.host : c.advertise;
   const auto dial = [this](const std::string& host, std::uint16_t port) {
@@ -293,7 +296,10 @@ result<void> process::spawn_conductor() {
   setup.queue = {s.max_queued, s.ttft_slo};
   setup.core.ttft_slo = s.ttft_slo;
   setup.core.tbt_slo = s.tbt_slo;
-  setup.core.coupled = opts().cluster.mode == serving_mode::coupled;
+  const auto mode = opts().cluster.mode;
+  setup.core.coupled = mode != serving_mode::disaggregated;
+  if (mode == serving_mode::engines)
+    setup.core.transfer.bytes_per_s = 1;  // KV leaves no engine: a fetch never pays
   setup.core.balancing_threshold = s.balancing_threshold;
   setup.core.decode_span = s.predicted_decode;
   setup.core.block_tokens = opts().model.block_tokens;
@@ -378,6 +384,8 @@ result<void> process::build() {
     if (auto done = step(exit_code::files, spawn_shard()); !done) return done;
   }
   if (auto done = step(exit_code::resources, spawn_workers()); !done) return done;
+  if (c.engine)
+    if (auto done = step(exit_code::address, spawn_engine()); !done) return done;
   if (c.gateway) local_.gateway = spawn_vital<gateway>("gateway", context_);
   if (auto done = step(exit_code::address, join()); !done) return done;
   return c.gateway ? step(exit_code::address, open_http()) : result<void>{};
@@ -452,6 +460,7 @@ shutdown_result process::stop() {
   add(local_.gateway);
   for (const auto& w : local_.prefill) add(w);
   for (const auto& w : local_.decode) add(w);
+  add(local_.engine);
   add(local_.writer);
   add(local_.keeper);
   add(local_.messenger);

@@ -66,6 +66,8 @@ class process {
   result<tiered_store> open_store();
   result<void> spawn_shard();
   result<void> spawn_workers();
+  /// Meets the engine that the process stands for, and times it.
+  result<void> spawn_engine();
   /// Opens the memory of a device that has its own, as KV blocks.
   result<void> open_device_memory();
   void reach_device_memory();

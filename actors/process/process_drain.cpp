@@ -18,7 +18,7 @@ constexpr auto answer_limit = std::chrono::seconds(1);
 }  // namespace
 
 void process::drain() {
-  drain_core core{{http_ != nullptr, computes()}, opts().cluster.drain_timeout};
+  drain_core core{{http_ != nullptr, computes() || opts().cluster.engine}, opts().cluster.drain_timeout};
   const auto root = caf::actor_cast<node_actor>(info_.node);
   caf::scoped_actor self{*system_};
   drain_facts facts;
@@ -32,6 +32,7 @@ void process::drain() {
       case drain_order::hand_over:
         for (const auto& w : local_.prefill) caf::anon_send(w, leave_atom_v);
         for (const auto& w : local_.decode) caf::anon_send(w, leave_atom_v);
+        if (local_.engine) caf::anon_send(local_.engine, leave_atom_v);
         return;
       case drain_order::leave:
         return;

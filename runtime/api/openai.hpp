@@ -32,6 +32,7 @@ struct api_request {
   bool include_usage = false;
   bool include_stop = false;          ///< the stop string that ended an answer is its last text
   bool return_token_ids = false;      ///< ids of prompt and answer beside the text
+  bool tokens_as_ids = false;         ///< log-probabilities name tokens as token_id:N
   std::int32_t prompt_logprobs = -1;  ///< alternatives to tell of the prompt's tokens, apart from an echo
   std::int32_t echo_logprobs = -1;    ///< … of an echoed prompt; `sampling.prompt_logprobs` is the larger
   std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low

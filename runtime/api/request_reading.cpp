@@ -166,6 +166,7 @@ void read_common(body_reader& in, api_request& out, std::uint32_t least_tokens) 
   }
   in.boolean("include_stop_str_in_output", out.include_stop);
   in.boolean("return_token_ids", out.return_token_ids);
+  in.boolean("return_tokens_as_token_ids", out.tokens_as_ids);
   in.number("prompt_logprobs", out.prompt_logprobs, 0, 20);
   s.prompt_logprobs = out.prompt_logprobs;
 }

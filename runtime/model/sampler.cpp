@@ -9,19 +9,6 @@
 
 namespace mooncaf {
 
-finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,
-                           std::uint32_t output_count, std::int32_t id) noexcept {
-  const auto among = [id](std::span<const std::int32_t> ids) {
-    return std::ranges::find(ids, id) != ids.end();
-  };
-  if (!params.grammar.empty() && among(eos_ids)) return finish_reason::stop;
-  if (output_count >= params.min_tokens) {
-    if (!params.ignore_eos && among(eos_ids)) return finish_reason::stop;
-    if (among(params.stop_token_ids)) return finish_reason::stop;
-  }
-  return output_count >= params.max_tokens ? finish_reason::length : finish_reason::none;
-}
-
 double uniform_draw(std::uint64_t seed, std::uint64_t position) noexcept {
   // splitmix64 of the seed starts a stream of its own; position picks from it.
   const auto mix = [](std::uint64_t x) {

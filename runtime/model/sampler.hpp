@@ -15,17 +15,11 @@
 #include <vector>
 
 #include "gpu/token_choice.hpp"
-#include "runtime/base/finish_reason.hpp"
+#include "runtime/model/finish_after.hpp"
 #include "runtime/model/sampling_params.hpp"
 #include "runtime/model/token_constraint.hpp"
 
 namespace mooncaf {
-
-/// Whether a request ends with its `output_count`-th token (counted from 1), which is `id`. Stop strings are
-/// the business of `stop_matcher`. An end token counts as stop even when it is also the last allowed one;
-/// under a grammar it always ends, since it comes only where nothing else may.
-finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,
-                           std::uint32_t output_count, std::int32_t id) noexcept;
 
 /// `id` with its log-probability under `logits` [vocab_size], and the `count` likeliest ids with theirs.
 /// @pre `id` is below the vocabulary's size.

@@ -102,6 +102,7 @@ standing cluster_core::report(const node_report& message, time_point now) {
     }
     const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
     scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step, duration{w.busy_ns}}, now);
+    if (!m.draining) follow_absence(m, w);
   }
   if (message.draining && !std::exchange(m.draining, true)) drain(message.node);
   learn_prices(message);
@@ -122,6 +123,16 @@ bool cluster_core::last_of_a_role(const member& leaving) const {
 void cluster_core::drain(node_id node) {
   for (const auto& worker : members_.at(node).card.workers)
     (void)scheduler_.set_state(worker.id, instance_state::draining);
+}
+
+/// Nothing is placed on a worker that is away, until it says that it is back.
+void cluster_core::follow_absence(member& m, const worker_load& worker) {
+  const bool away = !worker.away.empty();
+  if (away == m.away.contains(worker.id)) return;
+  if (away) m.away.insert(worker.id);
+  else m.away.erase(worker.id);
+  (void)scheduler_.set_state(worker.id, away ? instance_state::draining : instance_state::live);
+  actions_.emplace_back(log_turn{"worker", m.card.name, away ? "away" : "back", worker.away});
 }
 
 /// Its gateways hear from itself what becomes of their requests there.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -137,8 +138,9 @@ class cluster_core {
  private:
   struct member {
     member_card card;
-    event_stream stream;    ///< the announcements of its shard
-    bool draining = false;  ///< it was told to stop: nothing is placed there
+    event_stream stream;                   ///< the announcements of its shard
+    bool draining = false;                 ///< it was told to stop: nothing is placed there
+    std::unordered_set<worker_id> away{};  ///< of its workers
   };
 
   /// Forgets a member of which the core has dropped everything.
@@ -151,6 +153,7 @@ class cluster_core {
   bool last_of_a_role(const member& leaving) const;
   /// A worker whose device failed; its node stays.
   void drop_worker(node_id node, worker_id worker);
+  void follow_absence(member& m, const worker_load& worker);
   /// Takes over the prices that the node measured of its links and its disk.
   void learn_prices(const node_report& message);
   /// Tells the pool which of these blocks to copy.

@@ -27,6 +27,7 @@ struct worker_load {
   std::uint64_t step_context_tokens = 0;
   std::int64_t busy_ns = 0;  ///< that its device computed, since its start
   std::string failure;       ///< of its device: it computes nothing any more; empty: it works
+  std::string away;          ///< why it takes no work at present: its engine does not answer; empty: it does
 };
 
 /// How much of the memory that blocks share with objects of the store they do without, and what they would

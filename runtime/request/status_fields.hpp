@@ -62,9 +62,12 @@ constexpr auto shown_of(std::type_identity<queue_status>) {
 
 constexpr auto shown_of(std::type_identity<worker_load>) {
   using s = worker_load;
-  return std::tuple{shown{"reason", &s::failure}, shown{"running", &s::running},
-                    shown{"waiting", &s::waiting}, shown{"context_tokens", &s::context_tokens},
-                    shown{"step_ms", &s::step_ns, std::nullopt, "", true}};
+  return std::tuple{shown{"reason", &s::failure},
+                    shown{"running", &s::running},
+                    shown{"waiting", &s::waiting},
+                    shown{"context_tokens", &s::context_tokens},
+                    shown{"step_ms", &s::step_ns, std::nullopt, "", true},
+                    shown{"away", &s::away}};
 }
 
 constexpr auto shown_of(std::type_identity<shard_status>) {

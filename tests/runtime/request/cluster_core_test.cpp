@@ -111,6 +111,30 @@ TEST_CASE_FIXTURE(office,
   CHECK(placed() == 1);
 }
 
+TEST_CASE_FIXTURE(office, "a worker that is away gets nothing until it is back, and is told of once") {
+  node_report report;
+  report.node = worker_node;
+  report.workers = {worker_load{.id = worker_id{11}, .away = "refused"},
+                    worker_load{.id = worker_id{12}, .away = "refused"}};
+  const auto turns = [&] {
+    std::vector<std::string> out;
+    for (const auto& a : core.take_actions())
+      if (const auto* turn = std::get_if<log_turn>(&a)) out.push_back(turn->stands + turn->why);
+    return out;
+  };
+  core.report(report, now);
+  core.report(report, now);
+  CHECK(turns() == std::vector<std::string>{"awayrefused", "awayrefused"});
+  ask(1, far_gateway);
+  CHECK(placed() == 0);
+  for (auto& worker : report.workers) worker.away.clear();
+  core.report(report, now);
+  ask(2, far_gateway);
+  CHECK(placed() >= 1);
+  core.report(report, now);
+  CHECK(turns().empty());
+}
+
 TEST_CASE_FIXTURE(office, "on a node that was told to stop nothing is placed, and what runs there goes on") {
   const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
   member_card second{node_id{3}, {}, true, false};

@@ -1,0 +1,25 @@
+#pragma once
+// Facts that an engine tells of itself, for the start.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.hpp"
+
+namespace mooncaf {
+
+struct engine_facts {
+  std::string model;                 ///< its name there
+  std::uint32_t context_tokens = 0;  ///< longest prompt and answer together; 0: not told
+  std::uint64_t cache_tokens = 0;    ///< of KV that its memory holds; 0: not told
+};
+
+/// Reads the answer to `GET /v1/models`. @param wanted  the model's name; empty: the first.
+/// @error `ec::not_found` with the names that there are; `ec::corrupt`.
+result<engine_facts> read_models(std::string_view body, std::string_view wanted);
+
+/// The tokens of KV in the answer to `GET /metrics`, as vLLM's `vllm:cache_config_info` has them; 0: it does not.
+std::uint64_t cache_tokens_in(std::string_view metrics);
+
+}  // namespace mooncaf

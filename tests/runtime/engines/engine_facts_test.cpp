@@ -1,0 +1,31 @@
+// What an engine says of itself.
+
+#include "runtime/engines/engine_facts.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace mooncaf;
+
+TEST_CASE("the model is found by name, or is the first") {
+  const auto body = R"({"object":"list","data":[{"id":"a","max_model_len":8192},{"id":"b"}]})";
+  CHECK(read_models(body, "")->model == "a");
+  CHECK(read_models(body, "")->context_tokens == 8192);
+  CHECK(read_models(body, "b")->model == "b");
+  CHECK(read_models(body, "b")->context_tokens == 0);
+  CHECK(read_models(body, "c").error().detail == "GET /v1/models: the engine serves no 'c'; it has a, b");
+  CHECK(read_models(R"({"data":[]})", "").error().code == ec::not_found);
+  CHECK(read_models("<html>", "").error().code == ec::corrupt);
+  CHECK(read_models(R"({"data":[1,{"id":2}]})", "").error().code == ec::not_found);
+}
+
+TEST_CASE("the size of its cache is in its metrics") {
+  const std::string metrics =
+      "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
+      "vllm:cache_config_info{block_size=\"32\",cache_dtype=\"auto\",engine=\"0\",mamba_block_size=\"None\","
+      "num_gpu_blocks=\"1400\",num_gpu_blocks_override=\"None\"} 1.0\n"
+      "vllm:cache_config_info{mamba_block_size=\"7\",block_size=\"32\",engine=\"1\",num_gpu_blocks=\"100\"} "
+      "1.0\n";
+  CHECK(cache_tokens_in(metrics) == 1500 * 32);
+  CHECK(cache_tokens_in("") == 0);
+  CHECK(cache_tokens_in("vllm:cache_config_info{block_size=\"x\",num_gpu_blocks=\"\"}") == 0);
+}
