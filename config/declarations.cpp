@@ -638,6 +638,7 @@ const std::vector<section_info>& sections() {
   static const std::vector<section_info> all = {
       {"cluster", "This process and its cluster"},
       {"model", "The model"},
+      {"engine", "An engine of another make"},
       {"prefill", "Prefill"},
       {"decode", "Decode"},
       {"cache", "KV cache"},

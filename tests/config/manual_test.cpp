@@ -53,7 +53,7 @@ TEST_CASE("words for a shell are the options, with what each takes") {
 
 TEST_CASE("the server's words and page have every option, and the values of choices") {
   const auto words = parse_options(std::vector<std::string>{"--help=words"})->text;
-  CHECK(has(words, "\n--mode\tdisaggregated|coupled\n"));
+  CHECK(has(words, "\n--mode\tdisaggregated|coupled|engines\n"));
   CHECK(has(words, "\n--page\t\n--no-page\t\n"));
   const auto page = parse_options(std::vector<std::string>{"--help=man"})->text;
   CHECK(page == manual_text());

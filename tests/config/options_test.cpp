@@ -112,10 +112,10 @@ TEST_CASE("what the command line must not say is refused with the option, the va
            {{"--role", "prefil"},
             "--role: \"prefil\" is not a role (did you mean prefill?); allowed: all, or a list with commas "
             "of conductor, "
-            "prefill, decode, cache, gateway; or rank"},
+            "prefill, decode, cache, gateway, engine; or rank"},
            {{"--role="},
             "--role: \"\" is not a role; allowed: all, or a list with commas of conductor, prefill, decode, "
-            "cache, gateway; or rank"},
+            "cache, gateway, engine; or rank"},
            {{"--http", "8000"},
             "--http: \"8000\" is not an endpoint, such as 127.0.0.1:8000 or [::1]:8000; allowed: HOST:PORT, "
             "port 0 to 65535 "
@@ -245,6 +245,34 @@ TEST_CASE("GPUs are named by their number") {
     CAPTURE(device);
     CHECK_FALSE(parse_options(arguments{"--device", device}, {}, "f.toml"));
   }
+}
+
+TEST_CASE("engines of another make compute all, or nothing") {
+  const auto refusal = [](const arguments& args) {
+    const auto ok = check_serving(good(args));
+    return ok ? std::string{} : ok.error().detail.substr(0, ok.error().detail.find(':'));
+  };
+  const auto worker = [&](arguments more) {
+    arguments all{"--model=m", "--role=engine", "--join=127.0.0.1:1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return refusal(all);
+  };
+  CHECK(good({"--role=all"}).cluster.engine == false);
+  CHECK(refusal({"--model=m", "--role=conductor,gateway", "--mode=engines"}) == "");
+  CHECK(refusal({"--model=m", "--mode=engines"}) == "mode");
+  CHECK(refusal({"--model=m", "--role=conductor,cache", "--mode=engines"}) == "mode");
+  CHECK(refusal({"--model=m", "--engine=127.0.0.1:1"}) == "engine");
+  CHECK(refusal({"--role=conductor", "--scale-nodes=1-4", "--mode=engines"}) == "");
+  CHECK(worker({"--engine=127.0.0.1:1"}) == "role");
+  CHECK(worker({"--mode=engines"}) == "engine");
+  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1"}) == "");
+  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1", "--engine-events=127.0.0.1:2"}) == "engine-events");
+  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1", "--engine-replay=tcp://127.0.0.1:2"}) ==
+        "engine-replay");
+  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1", "--engine-events=ipc://f",
+                "--engine-replay=tcp://127.0.0.1:2"}) == "");
+  CHECK(refusal({"--role=engine", "--mode=engines", "--engine=127.0.0.1:1", "--join=127.0.0.1:1"}) ==
+        "model");
 }
 
 TEST_CASE("only a linked device has a link, and the host has no KV memory of its own") {
