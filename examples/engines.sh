@@ -28,7 +28,7 @@ common=(--mode engines --model "$model")
 started+=($!)
 for server in "$@"; do
   IFS=, read -r at news replay <<<"$server"
-  "$binary" --role engine "${common[@]}" --name "$at" --engine "$at" ${news:+--engine-events "$news"} ${replay:+--engine-replay "$replay"} \
+  "$binary" --role engine "${common[@]}" --name "$at" --engine-at "$at" ${news:+--engine-events "$news"} ${replay:+--engine-replay "$replay"} \
     --join "$control" --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 &
   started+=($!)
 done

@@ -24,6 +24,7 @@ using asio::ip::tcp;
 
 constexpr auto connect_limit = std::chrono::seconds(5);
 constexpr std::size_t longest_refusal = 64 * 1024;
+constexpr std::uint64_t longest_answer = 64 << 20;  ///< but of a stream
 
 /// A host that is gone says nothing: its silence is noticed within some 20 seconds.
 void notice_silence(tcp::socket& socket) {
@@ -60,7 +61,7 @@ class engine_client::call : public std::enable_shared_from_this<call> {
         to_(std::move(to)),
         names_(io),
         stream_(io) {
-    parser_.body_limit(UINT64_MAX);
+    parser_.body_limit(limit_ ? longest_answer : UINT64_MAX);
   }
 
   void begin() {

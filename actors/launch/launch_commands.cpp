@@ -273,7 +273,7 @@ host starts again what dies.
   [beta]
   address = "10.0.0.2"
   ssh = "operator@beta"               # if not the address; localhost needs no ssh
-  prefill = 2                         # also: decode, coupled, cache
+  prefill = 2                         # also: decode, coupled, cache; engine, with engine_at = "127.0.0.1:8001,…"
   prefill_ranks = "gamma"             # each is a group with a rank there (pipeline, tensor); also decode_ranks
   device = "cuda:0,cuda:1"            # in turn; any option, with underscores
   ssd_path = "/nvme/mooncaf")";
@@ -413,7 +413,8 @@ int scale_command(std::span<const std::string> args, const sim::console& io) {
   cli::command_line line;
   line.usage = "mooncaf scale FILE PART=+N|PART=-N|PART=N [PART=…] [--host NAME]";
   line.summary =
-      "Changes the count of prefill, decode, coupled or cache processes in FILE, and the running cluster "
+      "Changes the count of prefill, decode, coupled, engine or cache processes in FILE, and the running "
+      "cluster "
       "with it: by N, or, without a sign, to N on all hosts together.\n"
       "  mooncaf scale cluster.toml prefill=+2\n"
       "  mooncaf scale cluster.toml prefill=3 decode=2    as a server's scale-command";

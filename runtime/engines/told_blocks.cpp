@@ -1,30 +1,12 @@
 #include "runtime/engines/told_blocks.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "runtime/sched/block_hash.hpp"
 
 namespace mooncaf {
-
-namespace {
-
-/// The root in a salt of ours; others' salts are none.
-std::optional<block_key> root_in(const std::string& salt) {
-  if (salt.size() != 32) return std::nullopt;
-  block_key root;
-  const auto read = [&](std::size_t at, std::uint64_t& word) {
-    const auto* const begin = salt.data() + at;
-    const auto [end, failed] = std::from_chars(begin, begin + 16, word, 16);
-    return failed == std::errc{} && end == begin + 16;
-  };
-  if (!read(0, root.high) || !read(16, root.low)) return std::nullopt;
-  return root;
-}
-
-}  // namespace
 
 told_blocks::link told_blocks::after(const link& before, std::span<const std::int32_t> tokens) const {
   link out{before.last, before.depth, {}, before.rest, {}};
@@ -46,7 +28,8 @@ void told_blocks::store(const kv_news& news, held_blocks& held) {
     if (known == chain_.end()) return void(unnamed_ += news.blocks.size());
     before = known->second;
   } else {
-    const auto root = news.salt.empty() ? std::optional{root_} : root_in(news.salt);
+    // Other clients' salts are none of ours.
+    const auto root = news.salt.empty() ? std::optional{root_} : hash128_in(news.salt);
     if (!root) return void(unnamed_ += news.blocks.size());
     before.last = *root;
   }

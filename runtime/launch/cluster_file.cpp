@@ -92,7 +92,7 @@ class reader {
     }
     if (conductors == 0) return bad("conductor = 1 is needed on one host at least");
     const bool computes = std::ranges::any_of(spec.hosts, [](const host_entry& h) {
-      return h.count("prefill") + h.count("decode") + h.count("coupled") > 0;
+      return h.count("prefill") + h.count("decode") + h.count("coupled") + h.count("engine") > 0;
     });
     if (computes && gateways == 0) return bad("gateway = 1 is needed on one host at least");
     return {};
@@ -148,9 +148,10 @@ class reader {
     for (const auto* ranks : {"prefill_ranks", "decode_ranks"}) names.emplace_back(ranks);
     for (const auto& d : config::declarations()) names.push_back(underscored(d.name));
     const auto near = config::nearest(e.key, names);
-    return wrong(e, "is unknown" + (near.empty() ? "; allowed: address, ssh, runner, counts of conductor, "
-                                                   "gateway, cache, prefill, decode, coupled, and options"
-                                                 : "; did you mean " + near + "?"));
+    return wrong(
+        e, "is unknown" + (near.empty() ? "; allowed: address, ssh, runner, counts of conductor, "
+                                          "gateway, cache, prefill, decode, coupled, engine, and options"
+                                        : "; did you mean " + near + "?"));
   }
 
   result<void> take_ranks(const config::toml_entry& e, std::vector<std::string>& into) {
@@ -186,7 +187,9 @@ class reader {
     if ((d.name == "ssd-path" || d.name == "store-ssd-path") && !e.value.empty() && e.value.front() != '/')
       return wrong(e, "must begin with /: it is a folder of the host");
     std::string_view rest = e.value;
-    const bool list = d.name == "device";  // one for each process, in turn
+    // One for each process, in turn.
+    const bool list =
+        d.name == "device" || d.name == "engine-at" || d.name == "engine-events" || d.name == "engine-replay";
     do {
       const auto end = list ? std::min(rest.find(','), rest.size()) : rest.size();
       auto scratch = default_options();
@@ -244,7 +247,8 @@ result<std::string> scaled(std::string_view text, std::string_view file, std::st
   if (!spec) return fail(spec.error());
   const auto* p = find_part(part_key);
   if (p == nullptr || p->most == 1)
-    return bad("'" + std::string{part_key} + "' cannot be scaled; allowed: cache, prefill, decode, coupled");
+    return bad("'" + std::string{part_key} +
+               "' cannot be scaled; allowed: cache, prefill, decode, coupled, engine");
   const auto named = std::ranges::find(spec->hosts, host_name, &host_entry::name);
   const auto* host = !host_name.empty() ? (named == spec->hosts.end() ? nullptr : &*named)
                                         : host_to_scale(*spec, part_key, more < 0);

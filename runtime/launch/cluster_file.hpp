@@ -23,11 +23,12 @@ struct part {
 };
 
 /// The conductor first, then memory for blocks, then workers, then gateways.
-inline constexpr std::array<part, 6> parts{{{"conductor", "conductor", 1, 0},
+inline constexpr std::array<part, 7> parts{{{"conductor", "conductor", 1, 0},
                                             {"cache", "cache", 64, 1},
                                             {"prefill", "prefill,cache", 64, 2},
                                             {"decode", "decode", 64, 2},
                                             {"coupled", "prefill,decode,cache", 64, 2},
+                                            {"engine", "engine", 64, 2},
                                             {"gateway", "gateway", 1, 3}}};
 inline constexpr std::uint32_t stages = 4;
 

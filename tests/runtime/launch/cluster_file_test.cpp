@@ -155,6 +155,45 @@ TEST_CASE("ranks for which there are no ports are refused") {
   CHECK(plan.error().detail == "launch.port 65534 leaves no ports behind it for the ranks at localhost");
 }
 
+TEST_CASE("each engine of a host gets a worker, and no other process hears of engines") {
+  const std::string file = R"([model]
+path = "/models/m"
+[cluster]
+mode = "engines"
+[engine]
+key_file = "keys"
+[alpha]
+address = "10.0.0.1"
+conductor = 1
+gateway = 1
+engine = 2
+engine_at = "127.0.0.1:8001,127.0.0.1:8002"
+engine_events = "tcp://127.0.0.1:5557,tcp://127.0.0.1:5558"
+)";
+  const auto plan = plan_of(file);
+  REQUIRE(plan.hosts.size() == 1);
+  const auto& nodes = plan.hosts[0].nodes;
+  REQUIRE(nodes.size() == 4);
+  CHECK(nodes[0].name == "alpha-conductor");
+  for (std::size_t i = 1; i <= 2; ++i) {
+    const auto number = std::to_string(i);
+    CHECK(nodes[i].name == "alpha-engine-" + std::to_string(i - 1));
+    CHECK(has(nodes[i].text, "at = \"127.0.0.1:800" + number + "\""));
+    CHECK(has(nodes[i].text, "events = \"tcp://127.0.0.1:555" + std::to_string(6 + i) + "\""));
+    CHECK(has(nodes[i].text, "key_file = \"engine-key-file\""));
+    CHECK(nodes[i].memory_bytes == 0);
+  }
+  CHECK_FALSE(has(nodes[0].text, "[engine]"));
+  CHECK_FALSE(has(nodes[3].text, "[engine]"));
+  CHECK(plan.hosts[0].files.at("engine-key-file") == "/home/op/keys");
+  auto more = file;
+  more.replace(more.find("engine = 2"), 10, "engine = 3");
+  const auto spec = read_cluster(more, "c.toml");
+  REQUIRE(spec);
+  CHECK(plan_launch(*spec, "c", "/").error().detail ==
+        "[alpha] engine = 3 is more than engine_at names: 127.0.0.1:8001,127.0.0.1:8002");
+}
+
 TEST_CASE("what is wrong in the file is refused with line, key and range") {
   CHECK(refused("prefill = 2", "prefill = 2\nprefill_ranks = \"delta\"") ==
         "c.toml: [beta] prefill_ranks names delta, and no host is called so");
