@@ -83,8 +83,14 @@ class answer::choice final : public token_sink {
     whole_.stopped_by = stops_.matched();
     const bool cut = reason == finish_reason::length || owner_->setup_.scores_only;
     flush(cut ? "length" : reader_ && reader_->calls() > 0 ? "tool_calls" : "stop");
-    owner_->choice_finished(std::move(whole_), {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0,
-                                                tokens_, thought_ && has_thought_ ? thought_tokens_ : 0});
+    usage_counts used{prompt_tokens_, 0, tokens_, thought_ && has_thought_ ? thought_tokens_ : 0};
+    if (prompt_tokens_ > 0) {
+      used.cached_tokens = report.cached_tokens;
+      const auto beyond = [&](std::uint32_t kept) { return kept - std::min(kept, report.cached_tokens); };
+      used.created_tokens = beyond(report.prefill.kept_tokens);
+      used.created_long_tokens = beyond(report.prefill.kept_long_tokens);
+    }
+    owner_->choice_finished(std::move(whole_), used);
   }
 
   void failed(const error& cause, std::chrono::seconds retry_after) override {
@@ -240,6 +246,8 @@ void answer::choice_finished(choice_text finished, const usage_counts& counts) {
   usage_.cached_tokens += counts.cached_tokens;
   usage_.completion_tokens += counts.completion_tokens;
   usage_.reasoning_tokens += counts.reasoning_tokens;
+  usage_.created_tokens += counts.created_tokens;
+  usage_.created_long_tokens += counts.created_long_tokens;
   done_.push_back(std::move(finished));
   if (--open_ == 0) finish();
 }

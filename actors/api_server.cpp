@@ -15,6 +15,7 @@
 #include "runtime/api/api_keys.hpp"
 #include "runtime/api/cluster_view.hpp"
 #include "runtime/api/endpoints.hpp"
+#include "runtime/api/kept_view.hpp"
 #include "runtime/api/messages_api.hpp"
 #include "runtime/api/openai.hpp"
 #include "runtime/api/prompt_maker.hpp"
@@ -122,12 +123,15 @@ class api_server::impl {
   void tokenize(const api_call& c);
   void detokenize(const api_call& c);
   void model(const api_call& c) const;
+  void kept_prefixes(const api_call_ptr& c) const;
   void from_cluster(const api_call_ptr& c, result<std::string> (*answer)(const cluster_status&)) const;
 
   struct asked {
     std::string_view field;  ///< where the prompts came from
     std::vector<std::vector<std::int32_t>> prompts;
     std::vector<std::string> echoes;  ///< of each prompt, or none at all
+    /// Tokens of a chat's prompt that are to be kept, and how long.
+    std::vector<std::pair<std::uint32_t, duration>> keep{};
     std::optional<tool_reading> tools{};
     std::optional<thought_reading> thought{};
     std::unique_ptr<answer_writer> writer{};
@@ -173,7 +177,7 @@ http_headers api_server::impl::headers_for(const http_request& request) {
 void api_server::impl::preflight(const api_call& c) const {
   auto headers = c.headers;
   if (guard_.origin_allowed(c.request.header("Origin"))) {
-    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     // Clients bring headers of their own by the dozen (openai-js: x-stainless-*); none of them does anything
     // here.
     const auto wanted = c.request.header("Access-Control-Request-Headers");
@@ -224,9 +228,13 @@ void api_server::impl::handle(http_request request, std::shared_ptr<http_respond
   if (found->access == endpoint_access::operator_ && !c->who->settings().operates) {
     return refuse(403, "this tells of all tenants, and the key is of one that does not operate the server");
   }
-  const bool method_fits = found->post ? r.method == "POST" : r.method == "GET" || r.method == "HEAD";
+  const bool method_fits =
+      found->post ? r.method == "POST"
+                  : r.method == "GET" || r.method == "HEAD" || (found->deletes && r.method == "DELETE");
   if (!method_fits) {
-    c->headers.emplace_back("Allow", found->post ? "POST" : "GET, HEAD");
+    c->headers.emplace_back("Allow", found->post      ? "POST"
+                                     : found->deletes ? "GET, HEAD, DELETE"
+                                                      : "GET, HEAD");
     return refuse(405, r.method + " is not offered at " + r.path);
   }
   route(c, found->id);
@@ -255,6 +263,8 @@ void api_server::impl::route(const api_call_ptr& c, endpoint_id id) {
       return c->json(format_models(prompts_.cards(), created_, prompts_.context_length()));
     case endpoint_id::model:
       return model(*c);
+    case endpoint_id::kept_prefixes:
+      return kept_prefixes(c);
     case endpoint_id::version:
       return c->json(R"({"version":")" MOONCAF_VERSION R"("})");
     case endpoint_id::health:
@@ -304,6 +314,28 @@ void api_server::impl::model(const api_call& c) const {
   c.json(format_model(prompts_.card_of(name), created_, prompts_.context_length()));
 }
 
+void api_server::impl::kept_prefixes(const api_call_ptr& c) const {
+  if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
+  constexpr std::string_view all = "/v1/kept_prefixes";
+  const auto name =
+      std::string_view{c->request.path}.substr(std::min(all.size() + 1, c->request.path.size()));
+  const auto wanted = prefix_named(name);
+  if (!wanted)
+    return c->fail({ec::not_found, "no prefix is called so; GET " + std::string{all} + " has their names"});
+  const bool drops = c->request.method == "DELETE";
+  auto query = std::make_shared<kept_query>();
+  query->tenant = c->who->number({});
+  if (drops) query->drop = *wanted;
+  query->answer = [c, one = name.empty() ? every_prefix : *wanted, drops,
+                   tokens = context_->layout.block_tokens](std::vector<kept_status> found) {
+    std::erase_if(found, [&](const kept_status& k) { return one != every_prefix && k.name != one; });
+    if (one != every_prefix && found.empty())
+      return c->fail({ec::not_found, "no prefix of that name is kept"});
+    c->json(format_kept(found, tokens, drops));
+  };
+  caf::anon_send(gateway_, keep_atom_v, kept_query_ptr{std::move(query)});
+}
+
 void api_server::impl::from_cluster(const api_call_ptr& c,
                                     result<std::string> (*answer)(const cluster_status&)) const {
   if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
@@ -344,7 +376,8 @@ auto api_server::impl::asked_of(chat_request& api, std::string_view field, const
   prompts_.truncate(api, *tokens);
   auto tools = prompts_.prepare_tools(api);
   if (!tools) return refused(tools.error());
-  asked what{field, {}, {}, std::move(*tools), prompts_.prepare_thought(api, *tokens)};
+  asked what{field, {}, {}, {}, std::move(*tools), prompts_.prepare_thought(api, *tokens)};
+  if (!api.keep.empty() && !api.truncate_prompt_tokens) what.keep = prompts_.marked(api, api.keep, *tokens);
   what.prompts.push_back(std::move(*tokens));
   return what;
 }
@@ -460,6 +493,10 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
       }
       g.priority = c.who->priority(api.priority);
       g.tenant = c.who->number(api.user);
+      g.keeper = c.who->number({});
+      g.keep = what.keep;
+      if (what.keep.empty() && !api.keep.empty() && !api.truncate_prompt_tokens)
+        g.keep = {{static_cast<std::uint32_t>(prompts[p].size()), api.keep.back().ttl}};
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);
       g.sink = made->add_choice(g.sampling, prompts[p], i == 0,

@@ -22,6 +22,9 @@ shard_core_options options_of(const context_ptr& context, bool disk, transfer_pr
   out.disk = disk;
   out.disk_price = price;
   out.lease = lease;
+  const auto& cache = context->opts.cache;
+  out.keeps = keep_limits::of(cache.dram_bytes / context->layout.block_bytes(), cache.keep_share,
+                              cache.keep_tenant_share);
   out.bring = [context](std::span<const block_key> keys, std::uint32_t here) {
     const auto& device = context->device_blocks;
     return device ? device->bring(keys, here) : 0;
@@ -44,9 +47,7 @@ cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_
 /// at once.
 cache_shard_actor::behavior_type cache_shard::make_behavior() {
   outlive_stray_errors(*this);
-  set_down_handler([this](const caf::down_msg& down) {
-    std::erase_if(followers_, [&](const auto& f) { return f.address() == down.source; });
-  });
+  set_down_handler([this](const caf::down_msg& down) { followers_.gone(down.source); });
   delayed_send(this, sweep_interval, tick_atom_v);
   return {
       [this](look_atom, const block_keys_t& keys) { return core_.look(keys, clock_type::now()); },
@@ -90,6 +91,12 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
         core_.release(owner);
         act();
       },
+      [this](keep_atom, std::uint64_t tenant, const block_keys_t& keys, const std::vector<keep_mark>& marks) {
+        return core_.keep(tenant, keys, marks, clock_type::now());
+      },
+      [this](keep_atom, std::uint64_t tenant, const block_key& drop) {
+        return core_.kept(tenant, drop, clock_type::now());
+      },
       [this](status_atom) { return core_.status(clock_type::now()); },
       [this](flush_atom) { return ask<std::uint64_t>([&](auto asked) { core_.flush(asked); }); },
       [this](withhold_atom, std::uint64_t bytes) {
@@ -98,11 +105,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
         return stands;
       },
       [this](follow_atom, const caf::actor& conductor) {
-        const auto handle = caf::actor_cast<conductor_actor>(conductor);
-        demonitor(conductor);
-        monitor(conductor);
-        std::erase(followers_, handle);
-        followers_.push_back(handle);
+        followers_.add(*this, conductor);
         core_.follow();
         act();
       },
@@ -175,13 +178,12 @@ void cache_shard::carry_out(const shard_action::give_pages_back& what) {
     log_warn("memory", {{"problem", "the kernel does not take pages back: " + errno_text()}});
 }
 
-void cache_shard::carry_out(shard_action::announce& what) {
-  for (const auto& f : followers_) send(f, blocks_atom_v, what.batch);
-}
+void cache_shard::carry_out(shard_action::announce& what) { followers_.announce(*this, what.batch); }
 
 void cache_shard::carry_out(shard_action::ask_for_copies& what) {
-  if (followers_.empty()) return core_.copies_unknown();
-  request(followers_.back(), follower_limit, keep_atom_v, context_->id, what.keys)
+  const auto conductor = followers_.latest();
+  if (!conductor) return core_.copies_unknown();
+  request(conductor, follower_limit, keep_atom_v, context_->id, what.keys)
       .then([this, keys = what.keys](const block_keys_t& kept) { core_.copies_are(keys, kept); },
             // Without an answer the survey keeps the state that it knew, and asks again.
             [this](const caf::error&) { core_.copies_unknown(); });

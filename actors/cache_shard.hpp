@@ -7,6 +7,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "actors/block_followers.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/request/shard_core.hpp"
@@ -45,7 +46,7 @@ class cache_shard final : public cache_shard_actor::base {
   shard_core core_;
   std::shared_ptr<rocksdb_tier> ssd_;
   executor_actor disk_;
-  std::vector<conductor_actor> followers_;
+  block_followers followers_;
   shard_question next_question_ = 1;
   std::unordered_map<shard_question, caf::response_promise> questions_;
   std::unordered_map<shard_question, prefix_load_ptr> loads_;  ///< whose reads have not begun

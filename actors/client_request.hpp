@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "runtime/base/result.hpp"
 #include "runtime/request/client_request.hpp"
@@ -15,5 +16,13 @@ struct cluster_query {
   std::function<void(const result<cluster_status>&)> answer;
 };
 using cluster_query_ptr = std::shared_ptr<cluster_query>;
+
+/// A question for the prefixes that nodes keep for a tenant; answered once, with those of all nodes that answer.
+struct kept_query {
+  std::uint64_t tenant = 0;
+  block_key drop{};  ///< one that is to end, or `every_prefix`; zero: none
+  std::function<void(std::vector<kept_status>)> answer;
+};
+using kept_query_ptr = std::shared_ptr<kept_query>;
 
 }  // namespace mooncaf

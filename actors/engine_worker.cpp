@@ -19,9 +19,7 @@ engine_worker::engine_worker(caf::actor_config& config, engine_setup setup)
 
 engine_worker_actor::behavior_type engine_worker::make_behavior() {
   outlive_stray_errors(*this);
-  set_down_handler([this](const caf::down_msg& down) {
-    std::erase_if(followers_, [&](const auto& conductor) { return conductor.address() == down.source; });
-  });
+  set_down_handler([this](const caf::down_msg& down) { followers_.gone(down.source); });
   const engine_worker_actor self{this};
   if (!setup_.news.news.empty()) {
     // The addresses are known to be right: `process` has tried them.
@@ -44,7 +42,10 @@ engine_worker_actor::behavior_type engine_worker::make_behavior() {
       [this](leave_atom) {
         tell(&engine_core::leave, error{ec::unavailable, "the node leaves"});
       },
-      [this](follow_atom, const caf::actor& conductor) { follow(conductor); },
+      [this](follow_atom, const caf::actor& conductor) {
+        followers_.add(*this, conductor);
+        tell(&engine_core::follow);
+      },
       [this](status_atom) { return status(); },
       [this](tokens_atom, std::uint64_t owner, const completion_piece_ptr& piece) {
         tell(&engine_core::heard, owner, *piece);
@@ -73,15 +74,6 @@ void engine_worker::tick() {
   delayed_send(this, look_interval, tick_atom_v);
 }
 
-void engine_worker::follow(const caf::actor& conductor) {
-  const auto handle = caf::actor_cast<conductor_actor>(conductor);
-  demonitor(conductor);
-  monitor(conductor);
-  std::erase(followers_, handle);
-  followers_.push_back(handle);
-  tell(&engine_core::follow);
-}
-
 node_report engine_worker::status() const {
   node_report out;
   auto [prefill, decode] = core_.load(now());
@@ -102,10 +94,6 @@ void engine_worker::carry_out(engine_action::ask& order) {
     caf::anon_send(self, failed_atom_v, owner, std::move(why), retriable);
   };
   setup_.engine->complete(owner, std::move(order.body), std::move(to));
-}
-
-void engine_worker::carry_out(const engine_action::announce& order) {
-  for (const auto& conductor : followers_) send(conductor, blocks_atom_v, order.batch);
 }
 
 void engine_worker::carry_out(first_token& token) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/block_followers.hpp"
 #include "actors/core_actor.hpp"
 #include "actors/engines/engine_client.hpp"
 #include "actors/engines/kv_listener.hpp"
@@ -35,13 +36,12 @@ class engine_worker final : public core_actor<engine_worker, engine_worker_actor
   friend core_actor;
 
   void tick();
-  void follow(const caf::actor& conductor);
   node_report status() const;
   const gateway_actor& gateway_of(const attempt_id& id) const { return gateways_.at(id.owner()); }
 
   void carry_out(engine_action::ask& order);
   void carry_out(const engine_action::hang_up& order) { setup_.engine->hang_up(order.owner); }
-  void carry_out(const engine_action::announce& order);
+  void carry_out(const engine_action::announce& order) { followers_.announce(*this, order.batch); }
   void carry_out(const engine_action::forget& order) { gateways_.erase(order.owner); }
   void carry_out(first_token& token);
   void carry_out(token_run& run);
@@ -50,7 +50,7 @@ class engine_worker final : public core_actor<engine_worker, engine_worker_actor
   engine_setup setup_;
   std::unique_ptr<kv_listener> listener_;
   std::unordered_map<std::uint64_t, gateway_actor> gateways_;  ///< by owner, as the core has its attempts
-  std::vector<conductor_actor> followers_;
+  block_followers followers_;
 };
 
 }  // namespace mooncaf

@@ -50,6 +50,7 @@ gateway_actor::behavior_type gateway::make_behavior() {
             .then([query](const cluster_status& status) { query->answer(status); },
                   [nobody](const caf::error&) { nobody(); });
       },
+      [this](keep_atom, const kept_query_ptr& query) { ask_for_kept(query); },
       [this](tick_atom) {
         tell(&gateway_core::tick);
         delayed_send(this, gateway_tick, tick_atom_v);
@@ -57,9 +58,28 @@ gateway_actor::behavior_type gateway::make_behavior() {
   };
 }
 
+/// A shard that does not answer keeps nothing, as far as can be told.
+void gateway::ask_for_kept(const kept_query_ptr& query) {
+  struct collection {
+    kept_query_ptr query;
+    std::vector<kept_status> all;
+    ~collection() { query->answer(std::move(all)); }
+  };
+  const auto all = std::make_shared<collection>();
+  all->query = query;
+  for (const auto& [node, shard] : shards_)
+    request(shard, schedule_limit, keep_atom_v, query->tenant, query->drop)
+        .then(
+            [all](const std::vector<kept_status>& some) {
+              all->all.insert(all->all.end(), some.begin(), some.end());
+            },
+            [all](const caf::error&) {});
+}
+
 void gateway::on_exit() {
   core_.close();
   workers_.clear();
+  shards_.clear();
   conductor_ = nullptr;
 }
 
@@ -126,12 +146,14 @@ void gateway::peer_up(const node_info& peer) {
     ids.push_back(worker.id);
     workers_[worker.id] = {peer.id, worker.role, worker.handle};
   }
+  if (peer.shard) shards_[peer.id] = caf::actor_cast<cache_shard_actor>(peer.shard);
   tell(&gateway_core::peer_up, peer.id, std::move(ids));
 }
 
 void gateway::peer_down(node_id peer) {
   tell(&gateway_core::peer_down, peer);
   std::erase_if(workers_, [&](const auto& entry) { return entry.second.node == peer; });
+  shards_.erase(peer);
 }
 
 }  // namespace mooncaf

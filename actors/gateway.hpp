@@ -38,6 +38,7 @@ class gateway final : public core_actor<gateway, gateway_actor, gateway_core> {
   void with_worker(worker_id id, Function what);
   void stop(const decode_worker_actor& worker, const attempt_id& id);
   void stop(const prefill_worker_actor& worker, const attempt_id& id);
+  void ask_for_kept(const kept_query_ptr& query);
   void peer_up(const node_info& peer);
   void peer_down(node_id peer);
 
@@ -49,6 +50,7 @@ class gateway final : public core_actor<gateway, gateway_actor, gateway_core> {
     caf::actor handle;
   };
   std::unordered_map<worker_id, known_worker> workers_;  ///< of all peers and this node
+  std::unordered_map<node_id, cache_shard_actor> shards_;
 };
 
 }  // namespace mooncaf

@@ -49,6 +49,10 @@ using cache_shard_actor = caf::typed_actor<
     // A peer may still write the owner's slots: release them only at `confirm`.
     MOONCAF_RPC(void, fence_atom, std::uint64_t),
     MOONCAF_RPC(void, confirm_atom, std::uint64_t),
+    // Keeps leading parts of a prompt in memory for a tenant; answers with the blocks of each that it keeps.
+    MOONCAF_RPC(kept_blocks, keep_atom, std::uint64_t, block_keys_t, std::vector<keep_mark>),
+    // The prefixes that it keeps for a tenant; a name, or `every_prefix`, ends those, and they are the answer.
+    MOONCAF_RPC(std::vector<kept_status>, keep_atom, std::uint64_t, block_key),
     // The owner is done: its reserved slots are free, its pins are gone. Unknown owners are ignored.
     MOONCAF_RPC(void, release_atom, std::uint64_t),
     MOONCAF_RPC(shard_status, status_atom),
@@ -182,8 +186,9 @@ using gateway_actor = caf::typed_actor<
     // INTERNAL: a parsed client request, from an HTTP thread; its client is gone.
     MOONCAF_RPC(void, submit_atom, client_request_ptr),
     MOONCAF_RPC(void, cancel_atom, client_request_ptr),
-    // INTERNAL: a client of HTTP asks how the cluster stands.
+    // INTERNAL: a client of HTTP asks how the cluster stands, or for the prefixes that are kept for it.
     MOONCAF_RPC(void, cluster_atom, cluster_query_ptr),
+    MOONCAF_RPC(void, keep_atom, kept_query_ptr),
     // INTERNAL: deadlines, and requests that wait for a place.
     MOONCAF_RPC(void, tick_atom)>;
 

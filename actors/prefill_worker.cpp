@@ -68,11 +68,11 @@ void prefill_worker::carry_out(prefill_action::look& order) {
 
 void prefill_worker::carry_out(prefill_action::pin& order) {
   const auto owner = order.owner;
-  const auto turn = order.what.turn;
   live_at(owner).blocks.clear();  // it gets others
   request(links_.shard, request_limit, pin_atom_v, owner, std::move(order.what.keys), order.what.from_ssd)
-      .then([this, owner, turn](const pinned_slots& p) { tell(&prefill_core::pinned, owner, turn, p); },
-            [this, owner, turn](const caf::error& e) {
+      .then([this, owner,
+             turn = order.what.turn](const pinned_slots& p) { tell(&prefill_core::pinned, owner, turn, p); },
+            [this, owner, turn = order.what.turn](const caf::error& e) {
               tell(&prefill_core::not_pinned, owner, turn, from_caf(e));
             });
 }
@@ -174,8 +174,14 @@ void prefill_worker::carry_out(const prefill_action::stop_decode& order) {
 }
 
 void prefill_worker::carry_out(first_token& message) {
-  const auto& gateway = live_at(message.id.owner()).job.gateway;
-  send(caf::actor_cast<gateway_actor>(gateway), first_atom_v, std::move(message));
+  const auto& job = live_at(message.id.owner()).job;
+  const auto to = caf::actor_cast<gateway_actor>(job.gateway);
+  if (job.keep.empty()) return send(to, first_atom_v, std::move(message));
+  const auto tell_it = [this, to, message, marks = job.keep](const kept_blocks& kept) {
+    send(to, first_atom_v, noting_kept(message, marks, kept, context_->layout.block_tokens));
+  };
+  request(links_.shard, request_limit, keep_atom_v, job.keeper, job.keys, job.keep)
+      .then(tell_it, [tell_it](const caf::error&) { tell_it({}); });
 }
 
 void prefill_worker::carry_out(const prefill_action::forget& order) {

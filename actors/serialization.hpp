@@ -107,6 +107,10 @@ auto inspect(Inspector& f, roster_msg& x) {
   each(mooncaf::fetch_plan) \
   each(mooncaf::remote_blocks) \
   each(mooncaf::keep_order) \
+  each(mooncaf::keep_mark) \
+  each(mooncaf::kept_status) \
+  each(std::vector<mooncaf::keep_mark>) \
+  each(std::vector<mooncaf::kept_status>) \
   each(mooncaf::lead_claim) \
   each(mooncaf::lead_vote) \
   each(mooncaf::worker_info) \
@@ -191,4 +195,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::task_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::client_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::cluster_query_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::completion_piece_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::kept_query_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::engine_news_ptr)

@@ -179,7 +179,7 @@ void add_cluster(table& t) {
 void add_engine(table& t) {
   const auto e = &options::engine;
   const std::string s = "engine", who = "engine";
-  t.push_back(optional_endpoint({"engine", "at",
+  t.push_back(optional_endpoint({"engine-at", "at",
                                  "HTTP server of a vLLM, or of what speaks its OpenAI API with token ids, "
                                  "that computes what is placed here; "
                                  "it is waited for at the start",
@@ -369,6 +369,7 @@ void add_workers(table& t) {
               "decode", at(d, &decode_options::max_queue), 1u, 1'000'000u, "requests"));
 }
 
+/// Memory for blocks, the SSD below it, and how long each is held.
 void add_cache(table& t) {
   const auto c = &options::cache;
   const std::string s = "cache", who = "cache";
@@ -394,6 +395,13 @@ void add_cache(table& t) {
   t.push_back(time({"flush-limit", "flush_limit",
                     "Before a planned stop, write memory to the SSD tier for at most this long", who},
                    s, at(c, &cache_options::flush_limit), 0s, 1h));
+  t.push_back(real({"keep-share", "keep_share",
+                    "Share of cache-dram that prefixes may take which clients want kept (cache_control, "
+                    "prompt_cache_retention); 0: none are kept",
+                    who},
+                   s, at(c, &cache_options::keep_share), 0.0, 0.9, false));
+  t.push_back(real({"keep-tenant-share", "keep_tenant_share", "Share of it that one tenant may have", who}, s,
+                   at(c, &cache_options::keep_tenant_share), 0.01, 1.0, false));
   t.push_back(time({"lease-ttl", "lease_ttl", "A pin that nobody renews is dropped after this time", who}, s,
                    at(c, &cache_options::lease_ttl), 100ms, 1h));
 }

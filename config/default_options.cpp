@@ -48,6 +48,8 @@ options default_options() {
   o.cache.direct_io = defaults::cache::direct_io;
   o.cache.flush_limit = defaults::cache::flush_limit;
   o.cache.lease_ttl = defaults::cache::lease_ttl;
+  o.cache.keep_share = defaults::cache::keep_share;
+  o.cache.keep_tenant_share = defaults::cache::keep_tenant_share;
   o.store.dram_bytes = defaults::store::dram_size;
   o.store.shared_bytes = defaults::store::dram_shared;
   o.store.ssd_bytes = defaults::store::ssd_size;

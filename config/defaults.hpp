@@ -67,10 +67,12 @@ inline constexpr std::uint64_t dram_size =
     1 * GiB;  // bytes; ~46,000 tokens of a 135M model, ~8,000 of an 8B one
 inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with ssd-path
 inline constexpr std::uint32_t selective_hits =
-    2;                                    // hits; most blocks are never read again, so the second tells
-inline constexpr bool direct_io = true;   // the page cache would hold every block a second time
-inline constexpr auto flush_limit = 10s;  // 10 GB; service managers wait longer before they kill
-inline constexpr auto lease_ttl = 30s;    // a dead reader's pin is gone within a TTFT SLO
+    2;                                          // hits; most blocks are never read again, so the second tells
+inline constexpr bool direct_io = true;         // the page cache would hold every block a second time
+inline constexpr auto flush_limit = 10s;        // 10 GB; service managers wait longer before they kill
+inline constexpr auto lease_ttl = 30s;          // a dead reader's pin is gone within a TTFT SLO
+inline constexpr double keep_share = 0.25;      // the rest serves who asks for nothing
+inline constexpr double keep_tenant_share = 1;  // most clusters serve one
 }  // namespace cache
 
 namespace store {

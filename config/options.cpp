@@ -373,7 +373,7 @@ result<void> check_engine(const options& o) {
   const bool engines = c.mode == serving_mode::engines;
   if (!c.engine &&
       (e.at || !e.events.empty() || !e.replay.empty() || !e.model.empty() || !e.key_file.empty()))
-    return refused("engine: it is for a process with the role engine; give --role engine");
+    return refused("engine-at: it is for a process with the role engine; give --role engine");
   if (c.engine && !engines)
     return refused("role: an engine is one of a cluster of engines; give --mode engines, to all processes");
   if (!engines) return {};
@@ -383,7 +383,8 @@ result<void> check_engine(const options& o) {
   if (c.cache && serves_model(o))
     return refused("mode: KV stays with the engines, so no cache can take it; leave the role cache out");
   if (!c.engine) return {};
-  if (!e.at) return refused("engine: needed for the role engine; give --engine HOST:PORT of its HTTP server");
+  if (!e.at)
+    return refused("engine-at: needed for the role engine; give --engine-at HOST:PORT of its HTTP server");
   if (!serves_model(o))
     return refused(
         "model: needed for the role engine, for its vocabulary; give --model, the same as the gateways'");

@@ -122,6 +122,8 @@ struct cache_options {
   bool direct_io = true;
   std::chrono::nanoseconds flush_limit{};  ///< of writing memory to SSD before a planned stop
   std::chrono::nanoseconds lease_ttl{};
+  double keep_share = 0;         ///< of `dram_bytes`, for prefixes that clients want kept; 0: none are
+  double keep_tenant_share = 0;  ///< … of it, for each tenant
 };
 
 /// The object store for other engines (storage/objects), as the roles conductor and cache carry it.

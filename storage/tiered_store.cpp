@@ -157,6 +157,18 @@ result<pin_reply> tiered_store::pin(std::span<const block_key> keys, owner_id ow
   return reply;
 }
 
+std::optional<std::pair<pin_id, std::uint32_t>> tiered_store::hold(std::span<const block_key> keys,
+                                                                   owner_id owner) {
+  const auto lock = locked();
+  const auto pin = store_.open_pin(owner, never);
+  if (!pin) return std::nullopt;
+  std::uint32_t held = 0;
+  while (held < keys.size() && store_.pin_one(keys[held], *pin)) ++held;
+  if (held > 0) return std::pair{*pin, held};
+  store_.release(*pin);
+  return std::nullopt;
+}
+
 result<ticket_id> tiered_store::load(std::span<const block_key> keys, std::span<const std::uint32_t> slots,
                                      owner_id owner, time_point deadline) {
   const auto lock = locked();

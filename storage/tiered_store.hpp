@@ -118,6 +118,9 @@ class tiered_store {
   /// alone.
   result<pin_reply> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
                         std::size_t max_from_ssd = ~std::size_t{0});
+  /// Pins the leading run of `keys` that is in DRAM until `release`, for `owner`, whose lease never ends. No use is counted.
+  /// @returns the pin, and the blocks that it holds; nothing if there are none.
+  std::optional<std::pair<pin_id, std::uint32_t>> hold(std::span<const block_key> keys, owner_id owner);
   /// Reads blocks that are on SSD alone into slots that `owner` reserved, one each, in step: see
   /// `load_progress`. The slots are the disk's until the ticket is ready; then they hold the published
   /// blocks, pinned by the owner, or are the owner's own again. Unlike `pin` it tells beforehand where the

@@ -208,7 +208,7 @@ result<std::string> integrity_of(const cluster_status& cluster) {
     if (!m.latest.has_shard) continue;
     const auto& s = m.latest.shard;
     sum.slots_reserved += s.slots_reserved;
-    sum.slots_pinned += s.slots_pinned;
+    sum.slots_pinned += s.slots_pinned - std::min(s.slots_pinned, s.slots_kept);  // no request's
     sum.slots_private += s.slots_private;
     sum.slots_quarantined += s.slots_quarantined;
     sum.owners += s.owners;

@@ -21,6 +21,9 @@ constexpr endpoint all_endpoints[] = {
     {id::model, false, "/v1/models/", who::key, "one of them by its name; 404 for another"},
     {id::tokenize, true, "/tokenize", who::key, "the ids of a text or a conversation"},
     {id::detokenize, true, "/detokenize", who::key, "the text of ids"},
+    {id::kept_prefixes, false, "/v1/kept_prefixes", who::key,
+     "prefixes that are kept for the tenant; DELETE ends all", true},
+    {id::kept_prefixes, false, "/v1/kept_prefixes/", who::key, "one of them by its name", true},
     {id::version, false, "/version", who::key, "of this program"},
     {id::health, false, "/health", who::anybody, "200 if a request could be served now"},
     {id::page, false, "/", who::anybody, "the live page; it asks its reader for the key"},
@@ -45,8 +48,8 @@ const endpoint* find_endpoint(std::string_view path) noexcept {
 std::string endpoints_as_markdown() {
   std::string out = "| method | path | key | |\n| --- | --- | --- | --- |\n";
   for (const auto& e : all_endpoints) {
-    out += e.post ? "| POST | `" : "| GET | `";
-    out += std::string{e.path} + (e.id == id::model ? "{name}" : "") + "` | ";
+    out += e.post ? "| POST | `" : e.deletes ? "| GET, DELETE | `" : "| GET | `";
+    out += std::string{e.path} + (e.path.size() > 1 && e.path.ends_with('/') ? "{name}" : "") + "` | ";
     out += e.access == who::anybody ? "no" : e.access == who::key ? "any" : "operator's";
     out += " | " + std::string{e.meaning} + " |\n";
   }

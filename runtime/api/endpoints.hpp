@@ -20,6 +20,7 @@ enum class endpoint_id : std::uint8_t {
   model,
   tokenize,
   detokenize,
+  kept_prefixes,
   version,
   health,
   page,
@@ -42,6 +43,7 @@ struct endpoint {
   std::string_view path;  ///< ends with "/" if a name follows
   endpoint_access access = endpoint_access::key;
   std::string_view meaning;
+  bool deletes = false;  ///< takes DELETE, too
 };
 
 std::span<const endpoint> endpoints() noexcept;

@@ -19,10 +19,13 @@ json stop_sequence(const choice_text& c) {
   return c.finish_reason == "stop" && !c.stopped_by.empty() ? json(c.stopped_by) : json(nullptr);
 }
 
-/// Tokens that came from the cache are counted apart.
+/// Tokens that came from the cache are counted apart, and so are the others that were put there to be kept.
 json messages_usage(const usage_counts& u) {
-  return {{"input_tokens", u.prompt_tokens - u.cached_tokens},
-          {"cache_creation_input_tokens", 0},
+  return {{"input_tokens", u.prompt_tokens - u.cached_tokens - u.created_tokens},
+          {"cache_creation_input_tokens", u.created_tokens},
+          {"cache_creation",
+           {{"ephemeral_5m_input_tokens", u.created_tokens - u.created_long_tokens},
+            {"ephemeral_1h_input_tokens", u.created_long_tokens}}},
           {"cache_read_input_tokens", u.cached_tokens},
           {"output_tokens", u.completion_tokens}};
 }

@@ -29,8 +29,36 @@ void append(std::string& to, const std::string& text, bool first) {
   to += text;
 }
 
+/// Marks that parts of a body carry.
+class mark_reader {
+ public:
+  static constexpr std::size_t most = 4;  // as Anthropic's API has it
+
+  mark_reader(body_reader& in, std::vector<prefix_mark>& out) : in_(in), out_(out) {}
+
+  /// @param messages,bytes  as in `prefix_mark`.
+  void read(const json& part, const std::string& where, std::uint32_t messages,
+            std::size_t bytes = std::string::npos) {
+    const auto i = part.is_object() ? part.find("cache_control") : part.end();
+    if (!part.is_object() || i == part.end() || i->is_null()) return;
+    const auto at = where.empty() ? std::string{"cache_control"} : where + ".cache_control";
+    if (type_of(*i) != "ephemeral") return in_.complain(at, "must be of type ephemeral");
+    const auto ttl = i->value("ttl", json("5m"));
+    if (ttl != "5m" && ttl != "1h") return in_.complain(at + ".ttl", "must be 5m or 1h");
+    if (out_.size() == most)
+      return in_.complain(at, "is one more than the " + std::to_string(most) + " that a request may have");
+    out_.push_back({messages, bytes, ttl == "1h" ? std::chrono::seconds(3600) : std::chrono::seconds(300)});
+  }
+
+ private:
+  body_reader& in_;
+  std::vector<prefix_mark>& out_;
+};
+
 /// Text, or parts of type text, which are joined by line ends.
-std::string text_content(body_reader& in, const json& content, const std::string& where) {
+/// @param mark  is told of each part, and of the text up to its end.
+template <class Mark>
+std::string text_content(body_reader& in, const json& content, const std::string& where, Mark mark) {
   if (content.is_string()) return content.get<std::string>();
   std::string out;
   if (!content.is_array()) return in.complain(where, "must be a string or a list of text parts"), out;
@@ -38,6 +66,7 @@ std::string text_content(body_reader& in, const json& content, const std::string
     const auto at = where + "[" + std::to_string(i) + "]";
     if (type_of(content[i]) != "text") return in.complain(at, "must be of type text"), out;
     append(out, said(in, content[i], "text", at), i == 0);
+    mark(content[i], at, out.size());
   }
   return out;
 }
@@ -45,7 +74,8 @@ std::string text_content(body_reader& in, const json& content, const std::string
 /// One message becomes several where it holds results of tools: they come before the user's words.
 class message_reader {
  public:
-  message_reader(body_reader& in, std::vector<chat_message>& out) : in_(in), out_(out) {}
+  message_reader(body_reader& in, std::vector<chat_message>& out, mark_reader& marks)
+      : in_(in), out_(out), marks_(marks) {}
 
   void read(const json& m, const std::string& where) {
     const auto role = m.is_object() && m.contains("role") && m["role"].is_string()
@@ -63,8 +93,15 @@ class message_reader {
     else if (!content->is_array()) return in_.complain(where + ".content", "must be a string or a list");
     for (std::size_t i = 0; content->is_array() && i < content->size(); ++i) {
       const auto at = where + ".content[" + std::to_string(i) + "]";
-      says |= read_part((*content)[i], at);
+      const bool own = read_part((*content)[i], at);
+      says |= own;
       if (in_.problem()) return;
+      // Results of tools are messages of their own, whole by now; the others' text grows.
+      const auto before = static_cast<std::uint32_t>(out_.size());
+      if (own)
+        marks_.read((*content)[i], at, before + 1,
+                    made_.tool_calls.empty() ? made_.content.size() : std::string::npos);
+      else marks_.read((*content)[i], at, before);
     }
     if (!made_.tool_calls.empty()) made_.bare = bare_content::unsaid;
     if (says || content->empty()) out_.push_back(std::move(made_));
@@ -90,7 +127,10 @@ class message_reader {
       result.role = "tool";
       result.tool_call_id = said(in_, part, "tool_use_id", at);
       if (const auto c = part.find("content"); c != part.end() && !c->is_null())
-        result.content = text_content(in_, *c, at + ".content");
+        result.content = text_content(
+            in_, *c, at + ".content", [&](const json& text, const std::string& where, std::size_t bytes) {
+              marks_.read(text, where, static_cast<std::uint32_t>(out_.size()) + 1, bytes);
+            });
       out_.push_back(std::move(result));
       return false;
     } else if (!(assistant && type == "redacted_thinking")) {
@@ -101,6 +141,7 @@ class message_reader {
 
   body_reader& in_;
   std::vector<chat_message>& out_;
+  mark_reader& marks_;
   chat_message made_;
   int texts_ = 0;
 };
@@ -191,15 +232,29 @@ result<chat_request> parse_messages(std::string_view body, bool counts_only,
   in.number("max_tokens", out.sampling.max_tokens, 1, 1 << 30);
   out.max_tokens_given = in.find("max_tokens") != nullptr;
   if (!out.max_tokens_given && !counts_only) in.complain("max_tokens", "is required");
+  mark_reader marks{in, out.keep};
+  // Tools come before all messages, whatever the template makes of them.
+  if (const auto* tools = in.find("tools"); tools != nullptr && tools->is_array())
+    for (std::size_t i = 0; i < tools->size(); ++i)
+      marks.read((*tools)[i], "tools[" + std::to_string(i) + "]", 0);
   if (const auto* system = in.find("system"))
-    out.messages.push_back({"system", text_content(in, *system, "system"), {}, {}, {}, {}});
+    out.messages.push_back({"system",
+                            text_content(in, *system, "system",
+                                         [&](const json& part, const std::string& at, std::size_t bytes) {
+                                           marks.read(part, at, 1, bytes);
+                                         }),
+                            {},
+                            {},
+                            {},
+                            {}});
   const auto* messages = in.find("messages");
   if (!messages) in.complain("messages", "is required");
   else if (!messages->is_array() || messages->empty())
     in.complain("messages", "must be a list of at least one message");
-  message_reader reader{in, out.messages};
+  message_reader reader{in, out.messages, marks};
   for (std::size_t i = 0; !in.problem() && i < messages->size(); ++i)
     reader.read((*messages)[i], "messages[" + std::to_string(i) + "]");
+  if (!in.problem()) marks.read(*parsed, {}, prefix_mark::all);
   if (!in.problem() && out.messages.back().role == "assistant" && out.messages.back().tool_calls.empty()) {
     out.continue_final_message = true;
     out.add_generation_prompt = false;

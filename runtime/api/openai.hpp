@@ -1,6 +1,7 @@
 #pragma once
 // The OpenAI API as values: request bodies in, answer bodies out. Pure; JSON stays inside the sources.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,6 +23,16 @@ namespace mooncaf {
 using prompt_input = std::variant<std::string, std::vector<std::int32_t>>;
 
 /// The fields that several kinds of request share.
+/// A part of a prompt, from its beginning on, that the client wants kept in the cache.
+struct prefix_mark {
+  static constexpr std::uint32_t all = 0xFFFFFFFFu;
+
+  std::uint32_t messages =
+      all;  ///< leading messages of it; 0: what comes before them, such as tools; `all`: everything
+  std::size_t bytes = std::string::npos;  ///< of the last one's content; npos: all of it
+  std::chrono::seconds ttl{};
+};
+
 struct api_request {
   std::string model;
   sampling_params sampling;
@@ -44,6 +55,7 @@ struct api_request {
   std::vector<std::string> bad_words;  ///< as text; `sampling.bad_words` needs the vocabulary
   std::uint32_t ttft_slo_ms = 0;       ///< 0: the cluster's
   std::uint32_t tbt_slo_ms = 0;
+  std::vector<prefix_mark> keep{};  ///< in the order of the prompt
 };
 
 /// How the text of a prompt is read.
@@ -110,6 +122,9 @@ struct usage_counts {
   std::uint32_t cached_tokens = 0;
   std::uint32_t completion_tokens = 0;
   std::uint32_t reasoning_tokens = 0;  ///< of the completion's
+  std::uint32_t created_tokens =
+      0;  ///< of the prompt, kept as the client wanted, that were not cached before; of them
+  std::uint32_t created_long_tokens = 0;  ///< … for more than five minutes
 };
 
 /// A token with its text, for `logprobs`.

@@ -15,11 +15,18 @@ using json = nlohmann::ordered_json;
 
 std::string data_event(const json& value) { return "data: " + text_of(value) + "\n\n"; }
 
+/// Kept tokens are told under vLLM's name for them, where there are some.
+json prompt_details(const usage_counts& u) {
+  json out = {{"cached_tokens", u.cached_tokens}};
+  if (u.created_tokens > 0) out["created_cache_tokens"] = u.created_tokens;
+  return out;
+}
+
 json usage_json(const usage_counts& u) {
   json out = {{"prompt_tokens", u.prompt_tokens},
               {"completion_tokens", u.completion_tokens},
               {"total_tokens", u.prompt_tokens + u.completion_tokens},
-              {"prompt_tokens_details", {{"cached_tokens", u.cached_tokens}}}};
+              {"prompt_tokens_details", prompt_details(u)}};
   if (u.reasoning_tokens > 0) out["completion_tokens_details"] = {{"reasoning_tokens", u.reasoning_tokens}};
   return out;
 }

@@ -202,6 +202,31 @@ api_result<std::vector<std::int32_t>> prompt_maker::render(const chat_prompt& co
   return tl::unexpected(api_refusal{rendered.error()});
 }
 
+/// A template writes a cut conversation as it writes the whole one up to there, but for the words that end a message.
+std::vector<std::pair<std::uint32_t, duration>> prompt_maker::marked(
+    const chat_prompt& conversation, std::span<const prefix_mark> marks,
+    std::span<const std::int32_t> prompt) const {
+  std::vector<std::pair<std::uint32_t, duration>> out;
+  for (const auto& mark : marks) {
+    auto tokens = prompt.size();
+    if (mark.messages < conversation.messages.size() || mark.bytes != std::string::npos) {
+      auto cut = conversation;
+      cut.add_generation_prompt = cut.continue_final_message = false;
+      cut.messages.resize(std::clamp<std::size_t>(mark.messages, 1, cut.messages.size()));
+      auto& last = cut.messages.back();
+      if (mark.messages == 0) last.content.clear();
+      else last.content.resize(std::min(mark.bytes, last.content.size()));
+      const auto part = tokens_of(cut);
+      if (!part) continue;
+      const auto same = std::ranges::mismatch(*part, prompt);
+      tokens = static_cast<std::size_t>(same.in2 - prompt.begin());
+    }
+    out.emplace_back(static_cast<std::uint32_t>(tokens), mark.ttl);
+  }
+  std::ranges::stable_sort(out, {}, [](const auto& mark) { return mark.first; });
+  return out;
+}
+
 api_result<std::optional<tool_reading>> prompt_maker::prepare_tools(chat_request& api) const {
   if (api.functions.empty() || !context_->chat) return std::nullopt;
   const auto format = calls_;

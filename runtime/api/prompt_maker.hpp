@@ -5,10 +5,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/api/front_context.hpp"
 #include "runtime/api/openai.hpp"
+#include "runtime/base/units.hpp"
 #include "runtime/reasoning/reasoning_form.hpp"
 
 namespace mooncaf {
@@ -52,6 +54,11 @@ class prompt_maker {
   /// @param field  where the prompt came from, for errors.
   api_result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt, const prompt_reading& how,
                                                   std::string_view field, bool may_be_long = false) const;
+  /// The tokens of each marked part of a conversation, as far as the prompt begins with them. @param prompt  that was
+  /// made of it, whole.
+  std::vector<std::pair<std::uint32_t, duration>> marked(const chat_prompt& conversation,
+                                                         std::span<const prefix_mark> marks,
+                                                         std::span<const std::int32_t> prompt) const;
   /// How calls in the answer are read; nothing if no tool may be called. Where one must be, fills in the
   /// grammar of `api`.
   api_result<std::optional<tool_reading>> prepare_tools(chat_request& api) const;

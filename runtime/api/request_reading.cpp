@@ -120,6 +120,12 @@ void read_service(body_reader& in, api_request& out) {
   if (out.cache_salt.size() > salt_bytes_limit) {
     in.complain("cache_salt", "takes at most " + std::to_string(salt_bytes_limit) + " bytes");
   }
+  std::string retention;
+  in.string("prompt_cache_retention", retention);
+  if (retention == "24h") out.keep.push_back({.ttl = std::chrono::hours(24)});
+  else if (retention == "in_memory" || retention == "in-memory")
+    out.keep.push_back({.ttl = std::chrono::minutes(10)});
+  else if (!retention.empty()) in.complain("prompt_cache_retention", "must be in_memory or 24h");
   in.number("ttft_slo_ms", out.ttft_slo_ms, 1, 1 << 30);
   in.number("tbt_slo_ms", out.tbt_slo_ms, 1, 1 << 30);
   if (in.find("truncate_prompt_tokens"))

@@ -5,10 +5,12 @@
 #include <xxhash.h>
 
 #include <array>
+#include <charconv>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +34,19 @@ struct hash128 {
     return text;
   }
 };
+
+/// The value that `to_string` writes so; nothing for other text.
+inline std::optional<hash128> hash128_in(std::string_view text) noexcept {
+  hash128 out;
+  if (text.size() != 32) return std::nullopt;
+  const auto* at = text.data();
+  for (auto* word : {&out.high, &out.low}) {
+    const auto [end, failed] = std::from_chars(at, at + 16, *word, 16);
+    if (failed != std::errc{} || end != at + 16) return std::nullopt;
+    at = end;
+  }
+  return out;
+}
 
 /// Chained hash of a KV block: equal keys mean equal prefix up to and including this block.
 using block_key = hash128;

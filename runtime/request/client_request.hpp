@@ -49,6 +49,9 @@ struct generation {
   std::uint64_t tenant = 0;  ///< 0: unknown
   duration ttft_slo{};       ///< zero: the cluster's default
   duration tbt_slo{};
+  std::uint64_t keeper = 0;  ///< the tenant for whom parts of the prompt are kept
+  /// Tokens of the prompt that are to be kept for so long; the longest last.
+  std::vector<std::pair<std::uint32_t, duration>> keep{};
   std::shared_ptr<token_sink> sink;
 };
 

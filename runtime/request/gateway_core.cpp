@@ -227,6 +227,9 @@ work_order gateway_core::order_for(const live& request, time_point now) const {
   job.tbt_slo_ns = what.tbt_slo.count() > 0 ? what.tbt_slo.count() : limits_.tbt_slo.count();
   job.placement = *request.placed;
   job.gateway_node = self_;
+  job.keeper = what.keeper;
+  for (const auto& [tokens, ttl] : what.keep)
+    if (tokens >= layout_.block_tokens) job.keep.push_back({tokens / layout_.block_tokens, ttl.count()});
   return job;
 }
 

@@ -4,6 +4,7 @@
 // among them; keys, slots, regions and offsets are. Times are integers of nanoseconds (a float in a CAF 0.17
 // message can hang a node).
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -196,6 +197,12 @@ struct lead_vote {
 
 // ---- the work -----------------------------------------------------------------------------------------
 
+/// A prefix of a prompt that its client wants kept.
+struct keep_mark {
+  std::uint32_t blocks = 0;  ///< full ones
+  std::int64_t ttl_ns = 0;   ///< for so long from its latest use on
+};
+
 /// An attempt at an answer, as both of its workers get it (generate_job adds how they reach each other).
 struct work_order {
   attempt_id id;
@@ -210,6 +217,8 @@ struct work_order {
   std::int64_t age_ns = 0;  ///< since the client's request came, when the job leaves the gateway
   placement_msg placement;
   node_id gateway_node;
+  std::uint64_t keeper = 0;       ///< the tenant for whom these are kept
+  std::vector<keep_mark> keep{};  ///< the longest last
 };
 
 /// Decode -> prefill: where this request's KV is to land.
@@ -242,6 +251,8 @@ struct prefill_stats {
   std::int64_t queue_ns = 0;
   std::int64_t fetch_ns = 0;
   std::int64_t compute_ns = 0;
+  std::uint32_t kept_tokens = 0;       ///< of the prompt, as its client wanted; of them
+  std::uint32_t kept_long_tokens = 0;  ///< … for more than five minutes
 };
 
 /// Prefill -> gateway.
@@ -254,6 +265,21 @@ struct first_token {
   std::vector<token_msg> prompt;
   std::vector<std::uint32_t> pooled;  ///< with `sampling_params::pooling`: [dim], float bits
 };
+
+/// Blocks of each of some marks that a shard keeps.
+using kept_blocks = std::vector<std::uint32_t>;
+
+/// The message, with what is kept of its prompt.
+inline first_token noting_kept(first_token out, const std::vector<keep_mark>& marks, const kept_blocks& kept,
+                               std::uint32_t block_tokens) {
+  constexpr std::int64_t long_ns = std::int64_t{5} * 60 * 1'000'000'000;
+  for (std::size_t i = 0; i < std::min(marks.size(), kept.size()); ++i) {
+    const auto tokens = kept[i] * block_tokens;
+    out.stats.kept_tokens = std::max(out.stats.kept_tokens, tokens);
+    if (marks[i].ttl_ns > long_ns) out.stats.kept_long_tokens = std::max(out.stats.kept_long_tokens, tokens);
+  }
+  return out;
+}
 
 /// Tokens of one request from one or more decode steps, in order.
 struct token_run {

@@ -6,6 +6,9 @@ namespace mooncaf {
 
 namespace {
 
+/// Holds the prefixes that clients want kept; no attempt has this number (`attempt_id::owner`).
+constexpr owner_id keeper{~std::uint64_t{0} - 1};
+
 /// Longest wait for the device to write blocks that it alone has, for a reader on another node.
 constexpr duration patience_remote = std::chrono::seconds(5);
 /// … for decode on this node: blocks that are not in memory by then are sent by the node that computes the
@@ -38,7 +41,7 @@ remote_blocks as_remote(const pinned_blocks& pinned, region_id region) {
 }  // namespace
 
 shard_core::shard_core(tiered_store store, shard_core_options options)
-    : store_(std::move(store)), options_(std::move(options)) {}
+    : store_(std::move(store)), options_(std::move(options)), kept_(options_.keeps) {}
 
 prefix_view shard_core::look(std::span<const block_key> keys, time_point now) const {
   const auto held = store_.match(keys);
@@ -189,6 +192,7 @@ void shard_core::release(std::uint64_t owner) {
 void shard_core::tick(time_point now) {
   const auto expired = store_.expire(now);
   for (const auto owner : expired) withdraw(owner.value);
+  let_go(kept_.expire(now));
   // Writes that the disk refused are tried again as time passes.
   if (!expired.empty() || store_.ssd_stats().jobs_queued > 0) pump();
   serve_wanted(now);
@@ -197,6 +201,38 @@ void shard_core::tick(time_point now) {
     announce(events, false, events.front().sequence);
   // Behind the events, which the answer takes into account.
   ask_for_copies();
+}
+
+// ---- prefixes that clients want kept ----
+
+std::vector<std::uint32_t> shard_core::keep(std::uint64_t tenant, std::span<const block_key> keys,
+                                            std::span<const keep_mark> marks, time_point now) {
+  std::vector<std::uint32_t> out;
+  for (const auto& mark : marks) {
+    const auto wanted = keys.first(std::min<std::size_t>(mark.blocks, keys.size()));
+    const auto there = wanted.first(store_.match(wanted).dram);
+    const auto decided = kept_.keep(tenant, there, duration{mark.ttl_ns}, now);
+    if (decided.fresh)
+      if (const auto held = store_.hold(there, keeper)) holds_.emplace(*decided.fresh, held->first);
+    let_go(decided.over);
+    out.push_back(decided.kept ? static_cast<std::uint32_t>(there.size()) : 0);
+  }
+  return out;
+}
+
+std::vector<kept_status> shard_core::kept(std::uint64_t tenant, const block_key& drop, time_point now) {
+  std::vector<kept_status> out;
+  for (const auto& prefix : kept_.of(tenant))
+    if (drop == block_key{} || drop == every_prefix || drop == prefix.last)
+      out.push_back({prefix.last, prefix.blocks, (prefix.until - now).count()});
+  if (drop != block_key{})
+    let_go(kept_.drop(tenant, drop == every_prefix ? std::nullopt : std::optional{drop}));
+  return out;
+}
+
+void shard_core::let_go(std::span<const kept_prefixes::hold_id> over) {
+  for (const auto hold : over)
+    if (const auto pin = holds_.extract(hold)) store_.release(pin.mapped());
 }
 
 // ---- the disk ----
@@ -320,7 +356,9 @@ shard_status shard_core::status(time_point now) const {
   out.slots_private = counts.private_;
   out.slots_quarantined = counts.quarantined;
   out.slots_withheld = counts.withheld;
-  out.owners = counts.owners;
+  out.owners = counts.owners - (holds_.empty() ? 0 : 1);
+  out.kept_prefixes = kept_.size();
+  out.slots_kept = kept_.blocks();
   out.ssd_blocks = ssd.ssd_blocks;
   out.ssd_bytes = ssd.ssd_blocks * store_.block_bytes();
   out.ssd_capacity_bytes = store_.ssd_capacity_blocks() * store_.block_bytes();

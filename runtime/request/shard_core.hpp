@@ -19,6 +19,7 @@
 
 #include "runtime/request/messages.hpp"
 #include "runtime/sched/transfer_price.hpp"
+#include "storage/kept_prefixes.hpp"
 #include "storage/tiered_store.hpp"
 
 namespace mooncaf {
@@ -74,6 +75,7 @@ struct shard_core_options {
   transfer_price disk_price;  ///< of reading it, as far as it was measured
   duration lease{};           ///< how long an owner that is not renewed keeps its blocks
   std::size_t jobs_max = 64;  ///< that the disk is given at once
+  keep_limits keeps{};        ///< blocks that clients may have kept
   /// Has the device bring to memory what it alone holds of these keys behind the first `here`. @returns
   /// leading blocks that will be in memory or on SSD then. Empty: no device has memory of its own.
   std::function<std::uint32_t(std::span<const block_key> keys, std::uint32_t here)> bring{};
@@ -118,6 +120,15 @@ class shard_core {
   /// Ends leases and pins whose time is over, tries refused writes again, tells the conductor of changes. To
   /// be called every few tens of milliseconds.
   void tick(time_point now);
+
+  // ---- prefixes that clients want kept ----
+
+  /// Keeps leading parts of a prompt in memory for a tenant, as far as they are there and its share has room.
+  /// @returns the blocks of each mark that are kept from now on.
+  std::vector<std::uint32_t> keep(std::uint64_t tenant, std::span<const block_key> keys,
+                                  std::span<const keep_mark> marks, time_point now);
+  /// Those of a tenant. @param drop  one that is to end, or `every_prefix`; zero: none. They are the answer then.
+  std::vector<kept_status> kept(std::uint64_t tenant, const block_key& drop, time_point now);
 
   // ---- the disk ----
 
@@ -175,9 +186,12 @@ class shard_core {
   void watch_disk();
   void announce(std::span<const block_event> events, bool snapshot, std::uint64_t sequence);
   void ask_for_copies();
+  void let_go(std::span<const kept_prefixes::hold_id> over);
 
   tiered_store store_;
   shard_core_options options_;
+  kept_prefixes kept_;
+  std::unordered_map<kept_prefixes::hold_id, pin_id> holds_;
   ageing_price disk_price_;
   std::unordered_map<ticket_id, disk_wait> disk_waits_;
   std::vector<device_wait> device_waits_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/device_kv_stats.hpp"
+#include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/instance_state.hpp"
 #include "runtime/base/worker_role.hpp"
@@ -56,6 +57,8 @@ struct shard_status {
   std::uint64_t ssd_copies_dropped = 0;    ///<   another node keeps
   std::uint64_t ssd_last_copies_kept = 0;  ///<  … and a colder one, which no other node has, stayed instead
   std::uint64_t owners = 0;
+  std::uint64_t kept_prefixes = 0;  ///< that clients want kept
+  std::uint64_t slots_kept = 0;     ///< … their blocks, of `slots_pinned`
   std::uint64_t evictions = 0;
   std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
   // Blocks that were asked for, by where they were found; together with the misses all that were.
@@ -136,6 +139,16 @@ struct node_report {
   std::uint64_t term = 0;            ///< of the leader that it obeys
   bool leads = false;                ///< its own conductor is that leader
 };
+
+/// A prefix that a node keeps for a tenant.
+struct kept_status {
+  block_key name;  ///< of its last block
+  std::uint32_t blocks = 0;
+  std::int64_t left_ns = 0;  ///< until it is kept no more
+};
+
+/// Of prefixes that are to be dropped: all of them.
+inline constexpr block_key every_prefix{~std::uint64_t{0}, ~std::uint64_t{0}};
 
 // ---- the cluster, as its conductor sees it
 // ----------------------------------------------------------------------------------------------------------

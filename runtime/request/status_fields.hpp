@@ -83,6 +83,8 @@ constexpr auto shown_of(std::type_identity<shard_status>) {
                     shown{"slots_quarantined", &s::slots_quarantined, state, "quarantined"},
                     shown{"slots_withheld", &s::slots_withheld, state, "withheld"},
                     shown{"owners", &s::owners},
+                    shown{"kept_prefixes", &s::kept_prefixes},
+                    shown{"slots_kept", &s::slots_kept, state, "kept"},
                     shown{"ssd_blocks", &s::ssd_blocks, state, "ssd"},
                     shown{"ssd_bytes", &s::ssd_bytes},
                     shown{"ssd_capacity_bytes", &s::ssd_capacity_bytes},

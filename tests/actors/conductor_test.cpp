@@ -32,6 +32,10 @@ cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std:
       [](release_atom, std::uint64_t) {},
       [](status_atom) { return shard_status{}; },
       [](flush_atom) -> std::uint64_t { return 0; },
+      [](keep_atom, std::uint64_t, const block_keys_t&, const std::vector<keep_mark>&) {
+        return std::vector<std::uint32_t>{};
+      },
+      [](keep_atom, std::uint64_t, const block_key&) { return std::vector<kept_status>{}; },
       [](withhold_atom, std::uint64_t) { return boundary_state{}; },
       [=](follow_atom, const caf::actor&) { ++*follows; },
       [](tick_atom) {},

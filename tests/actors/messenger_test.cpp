@@ -47,6 +47,10 @@ class pinning_shard final : public cache_shard_actor::base {
         [this](release_atom, std::uint64_t owner) { holder_->released.push_back(owner); },
         [](status_atom) { return shard_status{}; },
         [](flush_atom) -> std::uint64_t { return 0; },
+        [](keep_atom, std::uint64_t, const block_keys_t&, const std::vector<keep_mark>&) {
+          return std::vector<std::uint32_t>{};
+        },
+        [](keep_atom, std::uint64_t, const block_key&) { return std::vector<kept_status>{}; },
         [](withhold_atom, std::uint64_t) { return boundary_state{}; },
         [](follow_atom, const caf::actor&) {},
         [](tick_atom) {},

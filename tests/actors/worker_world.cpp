@@ -43,6 +43,7 @@ gateway_actor::behavior_type fake_gateway(
       [](submit_atom, const client_request_ptr&) {},
       [](cancel_atom, const client_request_ptr&) {},
       [](cluster_atom, const cluster_query_ptr&) {},
+      [](keep_atom, const kept_query_ptr&) {},
       [](tick_atom) {},
   };
 }

@@ -261,17 +261,18 @@ TEST_CASE("engines of another make compute all, or nothing") {
   CHECK(refusal({"--model=m", "--role=conductor,gateway", "--mode=engines"}) == "");
   CHECK(refusal({"--model=m", "--mode=engines"}) == "mode");
   CHECK(refusal({"--model=m", "--role=conductor,cache", "--mode=engines"}) == "mode");
-  CHECK(refusal({"--model=m", "--engine=127.0.0.1:1"}) == "engine");
+  CHECK(refusal({"--model=m", "--engine-at=127.0.0.1:1"}) == "engine-at");
   CHECK(refusal({"--role=conductor", "--scale-nodes=1-4", "--mode=engines"}) == "");
-  CHECK(worker({"--engine=127.0.0.1:1"}) == "role");
-  CHECK(worker({"--mode=engines"}) == "engine");
-  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1"}) == "");
-  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1", "--engine-events=127.0.0.1:2"}) == "engine-events");
-  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1", "--engine-replay=tcp://127.0.0.1:2"}) ==
+  CHECK(worker({"--engine-at=127.0.0.1:1"}) == "role");
+  CHECK(worker({"--mode=engines"}) == "engine-at");
+  CHECK(worker({"--mode=engines", "--engine-at=127.0.0.1:1"}) == "");
+  CHECK(worker({"--mode=engines", "--engine-at=127.0.0.1:1", "--engine-events=127.0.0.1:2"}) ==
+        "engine-events");
+  CHECK(worker({"--mode=engines", "--engine-at=127.0.0.1:1", "--engine-replay=tcp://127.0.0.1:2"}) ==
         "engine-replay");
-  CHECK(worker({"--mode=engines", "--engine=127.0.0.1:1", "--engine-events=ipc://f",
+  CHECK(worker({"--mode=engines", "--engine-at=127.0.0.1:1", "--engine-events=ipc://f",
                 "--engine-replay=tcp://127.0.0.1:2"}) == "");
-  CHECK(refusal({"--role=engine", "--mode=engines", "--engine=127.0.0.1:1", "--join=127.0.0.1:1"}) ==
+  CHECK(refusal({"--role=engine", "--mode=engines", "--engine-at=127.0.0.1:1", "--join=127.0.0.1:1"}) ==
         "model");
 }
 

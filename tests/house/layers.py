@@ -59,7 +59,7 @@ MAY_INCLUDE = {
     "runtime/reasoning": [BASE, "runtime/grammar/gbnf.hpp"],
     "runtime/sched": [BASE],
     "runtime/sched/journal": [BASE, "runtime/sched"],
-    "runtime/request": [BASE, "runtime/sched", "runtime/sched/journal", "runtime/model/kv_residency.hpp", "runtime/model/sampling_params.hpp", "storage/tiered_store.hpp"],
+    "runtime/request": [BASE, "runtime/sched", "runtime/sched/journal", "runtime/model/kv_residency.hpp", "runtime/model/sampling_params.hpp", "storage/kept_prefixes.hpp", "storage/tiered_store.hpp"],
     "runtime/engines": [BASE, "runtime/request", "runtime/sched/block_hash.hpp", "runtime/model/finish_after.hpp",
                         "runtime/model/sampling_params.hpp"],
     "runtime/trace": [BASE, "runtime/request"],

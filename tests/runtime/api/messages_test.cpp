@@ -96,6 +96,42 @@ TEST_CASE("a request of Anthropic's becomes the conversation that it is") {
   CHECK(r.add_generation_prompt);
 }
 
+TEST_CASE("marks say how much of the prompt is kept, and for how long") {
+  const auto r = messages_of(R"("max_tokens":9,
+    "tools":[{"name":"f","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral","ttl":"1h"}}],
+    "system":[{"type":"text","text":"abc","cache_control":{"type":"ephemeral"}},{"type":"text","text":"de"}],
+    "messages":[{"role":"user","content":[{"type":"text","text":"fg"},{"type":"text","text":"h","cache_control":{"type":"ephemeral"}}]},
+      {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"7","cache_control":{"type":"ephemeral"}}]}])");
+  REQUIRE(r.keep.size() == 4);
+  const auto same = [&](std::size_t i, std::uint32_t messages, std::size_t bytes, int seconds) {
+    CHECK(r.keep[i].messages == messages);
+    CHECK(r.keep[i].bytes == bytes);
+    CHECK(r.keep[i].ttl == std::chrono::seconds(seconds));
+  };
+  same(0, 0, std::string::npos, 3600);
+  same(1, 1, 3, 300);
+  same(2, 2, 4, 300);
+  same(3, 4, std::string::npos, 300);
+  const auto whole = messages_of(
+      R"("max_tokens":9,"cache_control":{"type":"ephemeral"},"messages":[{"role":"user","content":"q"}])");
+  REQUIRE(whole.keep.size() == 1);
+  CHECK(whole.keep[0].messages == prefix_mark::all);
+  const auto refused = [](const std::string& control) {
+    const auto r = parse_messages(
+        R"({"max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"q","cache_control":)" +
+            control + "}]}]}",
+        false);
+    return r ? std::string{} : r.error().detail;
+  };
+  CHECK(refused(R"({"type":"ephemeral"})").empty());
+  CHECK(refused(R"({"type":"for ever"})") ==
+        "messages[0].content[0].cache_control: must be of type ephemeral");
+  CHECK(refused(R"({"type":"ephemeral","ttl":"2h"})") ==
+        "messages[0].content[0].cache_control.ttl: must be 5m or 1h");
+  CHECK(refused("7").find("cache_control") != std::string::npos);
+}
+
 TEST_CASE("a turn that is calls alone leaves its content to the template") {
   const auto r = messages_of(R"("max_tokens":9,"messages":[{"role":"user","content":"q"},
     {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]},
@@ -194,6 +230,14 @@ TEST_CASE("a message has blocks in their order, and says why it ended") {
   CHECK(body["usage"]["input_tokens"] == 36);
   CHECK(body["usage"]["cache_read_input_tokens"] == 64);
   CHECK(body["usage"]["output_tokens"] == 5);
+  usage_counts kept{100, 64, 5, 0};
+  kept.created_tokens = 30;
+  kept.created_long_tokens = 10;
+  const auto usage = json::parse(messages_writer(head, 7)->whole({c}, kept))["usage"];
+  CHECK(usage["input_tokens"] == 6);
+  CHECK(usage["cache_creation_input_tokens"] == 30);
+  CHECK(usage["cache_creation"]["ephemeral_5m_input_tokens"] == 20);
+  CHECK(usage["cache_creation"]["ephemeral_1h_input_tokens"] == 10);
   auto called = call("abc", "f", R"({"a":1})");
   called.finish_reason = "tool_calls";
   const auto use = json::parse(messages_writer(head, 7)->whole({called}, {}));

@@ -33,6 +33,7 @@ struct shard_world {
     o.disk = ssd;
     o.disk_price = transfer_price{256e3, 1ms};  // 1 ms a block, behind another millisecond
     o.lease = 30s;
+    o.keeps = {6, 4};
     o.bring = [this](std::span<const block_key>, std::uint32_t here) { return std::max(here, on_device); };
     return o;
   }
@@ -137,6 +138,34 @@ TEST_CASE_FIXTURE(shard_world, "what is in memory is pinned at once, what is on 
   CHECK(answer<pinned_slots>(3).slots.size() == 3);
   CHECK(answer<pinned_slots>(3).from_ssd == 3);
   CHECK(answer<pinned_slots>(3).checksums[0] == checksum64(bytes_of(names[0].key, tiered_block_bytes)));
+}
+
+TEST_CASE_FIXTURE(shard_world,
+                  "what a client wants kept stays in memory until its time is over, and counts as nobody's") {
+  const auto names = prompt({1, 2, 3});
+  write(names);
+  run_all();
+  const auto keys = keys_of(names);
+  const std::vector<keep_mark> marks{{2, duration{5min}.count()}, {9, duration{1min}.count()}};
+  CHECK(core.keep(7, keys, marks, now) == std::vector<std::uint32_t>{2, 3});
+  push_out();
+  CHECK(core.look(keys, now).dram_blocks == 3);
+  CHECK(core.status(now).kept_prefixes == 2);
+  CHECK(core.status(now).slots_kept == 3);
+  CHECK(core.status(now).owners == 0);
+  REQUIRE(core.kept(7, {}, now).size() == 2);
+  CHECK(core.kept(7, {}, now)[0].name == keys[1]);
+  CHECK(core.kept(8, {}, now).empty());
+  pass(2min);
+  push_out();
+  CHECK(core.look(keys, now).dram_blocks == 2);
+  CHECK(core.kept(7, keys[2], now).empty());
+  CHECK(core.kept(7, every_prefix, now).size() == 1);
+  push_out();
+  CHECK(core.look(keys, now).dram_blocks == 0);
+  CHECK(core.status(now).slots_pinned == 0);
+  // What is not in memory is not kept.
+  CHECK(core.keep(7, keys, marks, now) == std::vector<std::uint32_t>{0, 0});
 }
 
 TEST_CASE_FIXTURE(shard_world, "decode waits a second for what the device alone has, and takes what came") {
