@@ -25,15 +25,14 @@ void told_blocks::store(const kv_news& news, held_blocks& held) {
   link before;
   if (news.parent) {
     const auto known = chain_.find(*news.parent);
-    if (known == chain_.end()) return void(unnamed_ += news.blocks.size());
+    if (known == chain_.end()) return;
     before = known->second;
   } else {
     // Other clients' salts are none of ours.
     const auto root = news.salt.empty() ? std::optional{root_} : hash128_in(news.salt);
-    if (!root) return void(unnamed_ += news.blocks.size());
+    if (!root) return;
     before.last = *root;
   }
-  unnamed_ += news.blocks.size() - news.plain;
   for (std::size_t i = 0; i < news.plain; ++i) {
     const auto [at, fresh] = chain_.try_emplace(news.blocks[i]);
     auto& here = at->second;

@@ -14,6 +14,7 @@ namespace mooncaf {
 
 /// Goes along the chains of an engine's blocks, whose size may be any: a block of ours counts as held from the engine's
 /// block that completes it until that one goes. Engines let go of a chain from its end.
+/// Blocks that follow one which was never heard of, or hold more than text, have no name here and are left out.
 /// @thread  Owned by the engine's worker; not synchronised.
 class told_blocks {
  public:
@@ -26,8 +27,6 @@ class told_blocks {
   /// The engine began anew, or news of it were lost: its blocks are not known any more.
   void forget(held_blocks& held);
 
-  /// Blocks whose names cannot be told: they follow one that was never heard of, or hold more than text.
-  std::uint64_t unnamed() const noexcept { return unnamed_; }
   std::size_t size() const noexcept { return chain_.size(); }
 
   /// The `cache_salt` that a salted prompt is sent with, so that the engine keeps its blocks apart as we do; `root` comes back in its news.
@@ -49,7 +48,6 @@ class told_blocks {
   block_key root_;
   std::uint32_t block_tokens_;
   std::unordered_map<hash128, link> chain_;
-  std::uint64_t unnamed_ = 0;
 };
 
 }  // namespace mooncaf

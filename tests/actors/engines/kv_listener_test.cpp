@@ -122,9 +122,10 @@ class told {
     CHECK(changed_.wait_for(lock, 10s, [&] { return !all_.empty() && all_.back() == last; }));
     return all_;
   }
+  /// Whether something has come, now or within a moment.
   bool any() {
-    const std::scoped_lock lock{mutex_};
-    return !all_.empty();
+    std::unique_lock lock{mutex_};
+    return changed_.wait_for(lock, 20ms, [&] { return !all_.empty(); });
   }
   void clear() {
     const std::scoped_lock lock{mutex_};
@@ -139,10 +140,8 @@ class told {
 
 /// Publishes from `number` on until the first is heard: a subscription takes a moment to arrive. @returns the last number.
 std::uint64_t until_heard(publisher& engine, told& seen, std::uint64_t number) {
-  for (; !seen.any(); ++number) {
-    engine.publish(number);
-    std::this_thread::sleep_for(20ms);
-  }
+  do engine.publish(number++);
+  while (!seen.any());
   seen.up_to(static_cast<std::int64_t>(number - 1));
   return number - 1;
 }
