@@ -69,13 +69,8 @@ void engine_core::begun(attempt& a, const sampled_token& token, finish_reason fi
 void engine_core::stepped(attempt& a, std::size_t tokens, time_point now) {
   step_.steps += tokens;
   step_.step_ns = (now - *a.latest).count() / static_cast<std::int64_t>(tokens);
-  step_.step_batch = 0;
-  step_.step_context_tokens = 0;
-  for (const auto& [owner, other] : attempts_) {
-    if (!other.latest) continue;
-    ++step_.step_batch;
-    step_.step_context_tokens += other.order.prompt_tokens + other.produced;
-  }
+  step_.step_batch = decoding_;
+  step_.step_context_tokens = context_tokens_;
 }
 
 /// An answer ends where our own workers' would; the engine's word counts where it knows more, e.g. of its context's end.
@@ -95,9 +90,12 @@ void engine_core::heard(std::uint64_t owner, const completion_piece& piece, time
     if (!a.latest) {
       begun(a, token, finish, now);
       a.latest = now;
+      ++decoding_;
+      context_tokens_ += a.order.prompt_tokens + a.produced;
       ++run.position;
     } else {
       run.tokens.push_back(to_message(token));
+      ++context_tokens_;
       ++later;
     }
     if (finish != finish_reason::none) break;
@@ -171,7 +169,12 @@ void engine_core::fail_all(const error& cause, time_point now) {
 }
 
 void engine_core::end(std::uint64_t owner, time_point now) {
-  attempts_.erase(owner);
+  const auto i = attempts_.find(owner);
+  if (const auto& a = i->second; a.latest) {
+    --decoding_;
+    context_tokens_ -= a.order.prompt_tokens + a.produced;
+  }
+  attempts_.erase(i);
   if (attempts_.empty()) busy_ += now - busy_since_;
   actions_.emplace_back(engine_action::forget{owner});
 }
@@ -217,15 +220,13 @@ void engine_core::looked(const error& why, time_point now) {
 
 std::pair<worker_load, worker_load> engine_core::load(time_point now) const {
   worker_load prefill, decode = step_;
+  decode.running = decoding_;
+  decode.context_tokens = context_tokens_;
   for (const auto& [owner, a] : attempts_) {
-    if (a.latest) {
-      ++decode.running;
-      decode.context_tokens += a.order.prompt_tokens + a.produced;
-    } else {
-      ++prefill.waiting;
-      prefill.waiting_tokens +=
-          a.order.tokens.size() - std::min<std::size_t>(a.cached_tokens, a.order.tokens.size());
-    }
+    if (a.latest) continue;
+    ++prefill.waiting;
+    prefill.waiting_tokens +=
+        a.order.tokens.size() - std::min<std::size_t>(a.cached_tokens, a.order.tokens.size());
   }
   // The engine has one device for both.
   const auto busy = busy_ + (attempts_.empty() ? duration{} : now - busy_since_);

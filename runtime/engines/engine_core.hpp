@@ -129,12 +129,14 @@ class engine_core {
   assumed_blocks assumed_;
   bool followed_ = false;
   bool leaving_ = false;
-  std::string away_;          ///< why nothing can be placed here; empty: it can
-  std::uint32_t missed_ = 0;  ///< looks in a row without an answer
-  time_point latest_first_;   ///< first token, of any
-  worker_load step_;          ///< the latest step
-  duration busy_{};           ///< until now, but for
-  time_point busy_since_;     ///< … while there are attempts
+  std::string away_;                  ///< why nothing can be placed here; empty: it can
+  std::uint32_t missed_ = 0;          ///< looks in a row without an answer
+  std::uint32_t decoding_ = 0;        ///< attempts with their first token
+  std::uint64_t context_tokens_ = 0;  ///< … of all their contexts
+  time_point latest_first_;           ///< first token, of any
+  worker_load step_;                  ///< the latest step
+  duration busy_{};                   ///< until now, but for
+  time_point busy_since_;             ///< … while there are attempts
   engine_actions actions_;
 };
 

@@ -273,6 +273,8 @@ TEST_CASE("whatever happens in whatever order, every job ends once and nothing s
     w.core.leave({ec::unavailable, "over"}, w.now);
     w.collect();
     CHECK(w.core.size() == 0);
+    CHECK(w.decode().running == 0);
+    CHECK(w.decode().context_tokens == 0);
     auto ended = w.forgotten;
     std::ranges::sort(ended);
     CHECK(std::ranges::adjacent_find(ended) == ended.end());
