@@ -19,6 +19,10 @@ namespace {
 /// Rows below which a parallel section costs more than it saves.
 constexpr std::size_t few_rows = 8;
 
+/// Rows that a thread multiplies with all its tiles before it takes the next ones, so that they stay in its second-level
+/// cache: whole numbers of what every instruction set takes at once.
+constexpr std::size_t block_rows = 96;
+
 /// Query rows of one attention task: enough that preparing a tile of keys and values hardly shows, and few
 /// enough that a prompt's chunk makes work for all threads and a task's memory stays in the second-level
 /// cache.
@@ -31,6 +35,21 @@ constexpr std::uint32_t task_heads = 32;
 const host_weight& as_host(const weight& w) noexcept { return static_cast<const host_weight&>(w); }
 
 std::size_t tiles_of(const linear_job& job) noexcept { return (job.w->rows() + 15) / 16; }
+
+/// A tile of a weight that is not packed: [columns][16 rows], bf16 [pairs of columns][16 rows][2], since two of them
+/// fill a lane and either becomes a float by one instruction.
+void pack_plain(host_weight& w, std::size_t tile) {
+  const auto size = block_bytes(w.type_), stride = row_bytes(w.type_, w.cols_);
+  const bool pairs = w.type_ == ggml_type::bf16;
+  for (std::size_t r = 0; r < 16 && tile * 16 + r < w.rows_; ++r) {
+    const auto* from = w.source_.data() + (tile * 16 + r) * stride;
+    auto* to = w.plain_.get() + tile * w.plain_tile_bytes();
+    for (std::size_t c = 0; c < w.cols_; ++c) {
+      const auto at = pairs ? (c / 2 * 16 + r) * 2 + c % 2 : c * 16 + r;
+      std::memcpy(to + at * size, from + c * size, size);
+    }
+  }
+}
 
 /// This thread's memory for one attention call, 64-byte aligned.
 float* attention_scratch(std::size_t floats) {
@@ -50,7 +69,7 @@ float* attention_scratch(std::size_t floats) {
 }  // namespace
 
 // Three forms: the exact device's f32, packed groups for types with kernels of their own, and tiles of
-// sixteen rows, column by column, for all others, so that a vector loads one column of a tile.
+// sixteen rows for all others, so that a vector loads a column of a tile, or two of bf16.
 result<std::unique_ptr<weight>> make_host_table(ggml_type type, std::size_t rows, std::size_t cols,
                                                 std::span<const std::byte> data) {
   if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
@@ -74,19 +93,15 @@ result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type
       dequantize_row(type, data.subspan(r * stride, stride), std::span{made->exact_}.subspan(r * cols, cols));
     });
   } else if (can_pack(type)) {
-    auto packed = pack(type, rows, cols, data, core.pool);
+    auto packed = pack(type, rows, cols, data, core.pool, core.weights);
     if (!packed) return fail(packed.error());
     made->packed_ = std::move(*packed);
   } else {
-    const auto size = block_bytes(type), tiles = (rows + 15) / 16;
-    made->plain_.resize(tiles * 16 * cols * size);
-    core.pool.run(tiles, [&](std::size_t tile) {
-      for (std::size_t r = 0; r < 16 && tile * 16 + r < rows; ++r) {
-        const auto* from = data.data() + (tile * 16 + r) * stride;
-        auto* to = made->plain_.data() + (tile * cols * 16 + r) * size;
-        for (std::size_t c = 0; c < cols; ++c) std::memcpy(to + c * 16 * size, from + c * size, size);
-      }
-    });
+    const auto tiles = (rows + 15) / 16;
+    auto taken = core.weights.take(tiles * made->plain_tile_bytes());
+    if (!taken) return fail(taken.error());
+    made->plain_ = std::move(*taken);
+    core.pool.run(tiles, [&](std::size_t tile) { pack_plain(*made, tile); });
   }
   return table;
 }
@@ -154,24 +169,28 @@ void host_queue::linear(tensor x, std::span<const linear_job> jobs) {
   const auto pieces = core_.pool.size() * (x.rows < few_rows ? 4 : 8);
   const auto piece = std::max<std::size_t>(1, tiles / pieces);
   core_.pool.run((tiles + piece - 1) / piece, [&](std::size_t p) {
-    for (auto at = p * piece; at < std::min(tiles, (p + 1) * piece); ++at) {
-      auto tile = at;
-      auto job = jobs.begin();
-      for (; tile >= tiles_of(*job); ++job) tile -= tiles_of(*job);
-      tile_product(*job, tile, x);
+    for (std::size_t begin = 0; begin < x.rows; begin += block_rows) {
+      const auto end = std::min(x.rows, begin + block_rows);
+      for (auto at = p * piece; at < std::min(tiles, (p + 1) * piece); ++at) {
+        auto tile = at;
+        auto job = jobs.begin();
+        for (; tile >= tiles_of(*job); ++job) tile -= tiles_of(*job);
+        tile_product(*job, tile, x, begin, end);
+      }
     }
   });
 }
 
-void host_queue::tile_product(const linear_job& job, std::size_t tile, tensor x) const {
+void host_queue::tile_product(const linear_job& job, std::size_t tile, tensor x, std::size_t begin,
+                              std::size_t end) const {
   const auto& w = as_host(*job.w);
   if (w.packed_.data) {
-    core_.kernels.matmul_packed(w.packed_, tile, quantized_, 0, x.rows, job.out.data, job.out.stride,
+    core_.kernels.matmul_packed(w.packed_, tile, quantized_, begin, end, job.out.data, job.out.stride,
                                 job.bias);
   } else {
     const auto row = tile * 16;
-    core_.kernels.matmul_plain(w.type_, w.plain_.data() + row * w.cols_ * block_bytes(w.type_), w.cols_,
-                               x.data, x.stride, x.rows, job.out.data + row, job.out.stride, w.rows_ - row,
+    core_.kernels.matmul_plain(w.type_, w.plain_.get() + tile * w.plain_tile_bytes(), w.cols_, x.row(begin),
+                               x.stride, end - begin, job.out.row(begin) + row, job.out.stride, w.rows_ - row,
                                job.bias ? job.bias + row : nullptr);
   }
 }

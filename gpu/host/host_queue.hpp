@@ -8,6 +8,7 @@
 #include "gpu/host/kernels.hpp"
 #include "gpu/host/thread_pool.hpp"
 #include "gpu/host/turn_gate.hpp"
+#include "gpu/host/weight_arena.hpp"
 
 namespace mooncaf {
 
@@ -17,6 +18,7 @@ struct host_core {
   const kernel_set& kernels;
   bool exact = false;
   turn_gate gate;
+  weight_arena weights;
 };
 
 /// A weight on the host: packed, or plain rows sixteen side by side, or (exact) f32 rows as they are; and
@@ -26,13 +28,16 @@ class host_weight final : public weight {
   std::size_t rows() const noexcept override { return rows_; }
   std::size_t cols() const noexcept override { return cols_; }
 
+  /// Of `plain_`, in which a last column without a partner has one of zeros.
+  std::size_t plain_tile_bytes() const noexcept { return (cols_ + 1) / 2 * 32 * block_bytes(type_); }
+
   ggml_type type_ = ggml_type::f32;
   std::size_t rows_ = 0;
   std::size_t cols_ = 0;
   std::span<const std::byte> source_;
   packed_matrix packed_;
-  std::vector<std::byte> plain_;  ///< types that are not packed, as they are: [tile][cols][16]
-  std::vector<float> exact_;      ///< exact device: f32, [rows, cols]
+  std::shared_ptr<std::byte> plain_;  ///< types that are not packed, as they are, in tiles of 16 rows
+  std::vector<float> exact_;          ///< exact device: f32, [rows, cols]
 };
 
 /// @error as `device::load_weight`.
@@ -84,7 +89,9 @@ class host_queue final : public compute_queue {
   template <class Work>
   void each_row(std::size_t rows, const Work& work);
   void quantize(tensor x);
-  void tile_product(const linear_job& job, std::size_t tile, tensor x) const;
+  /// A tile's product with rows [begin, end).
+  void tile_product(const linear_job& job, std::size_t tile, tensor x, std::size_t begin,
+                    std::size_t end) const;
   /// By position: [d] cosines, then [d] sines as `kernel_set::rope` says, for the d dimensions that turn.
   struct rotation_table {
     std::vector<float> turns;

@@ -49,7 +49,7 @@ struct kernel_set {
   /// Rows [16 tile, 16 tile + 16) of the product for tokens [begin, end).
   void (*matmul_packed)(const packed_matrix& w, std::size_t tile, const quantized_rows& x, std::size_t begin,
                         std::size_t end, float* out, std::size_t out_stride, const float* bias);
-  /// The same for one tile of F32, F16 or BF16 weights, [column][16 rows].
+  /// The same for one tile of F32, F16 or BF16 weights, laid out as `pack_plain` does it.
   void (*matmul_plain)(ggml_type type, const std::byte* tile, std::size_t cols, const float* x,
                        std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride,
                        std::size_t valid_rows, const float* bias);

@@ -1,12 +1,11 @@
 #include "gpu/host/packed_matrix.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "gpu/host/dequantize.hpp"
 #include "gpu/host/thread_pool.hpp"
+#include "gpu/host/weight_arena.hpp"
 
 namespace mooncaf {
 
@@ -148,7 +147,7 @@ bool can_pack(ggml_type type) noexcept {
 }
 
 result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols,
-                           std::span<const std::byte> data, thread_pool& pool) {
+                           std::span<const std::byte> data, thread_pool& pool, weight_arena& memory) {
   packed_matrix m;
   m.rows = rows;
   m.cols = cols;
@@ -156,10 +155,9 @@ result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols,
   m.group = type == ggml_type::q6_k ? 16 : 32;
   const bool halves = type == ggml_type::q4_0 || type == ggml_type::q4_1 || type == ggml_type::q8_0;
   m.scale_size = halves ? 2 : 4;
-  const auto bytes = (m.size_bytes() + 63) / 64 * 64;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, std::max<std::size_t>(bytes, 64)));
-  if (memory == nullptr) return fail(ec::out_of_space, std::to_string(bytes) + " bytes for a weight matrix");
-  m.data = {memory, [](std::byte* p) { std::free(p); }};
+  auto taken = memory.take(m.size_bytes());
+  if (!taken) return fail(taken.error());
+  m.data = std::move(*taken);
   pool.run(m.tiles(), [&](std::size_t tile) { pack_tile(m, type, data, tile); });
   return m;
 }

@@ -20,16 +20,17 @@
 namespace mooncaf {
 
 class thread_pool;
+class weight_arena;
 
 struct packed_matrix {
   static constexpr std::size_t tile_rows = 16;
 
   std::size_t rows = 0;
   std::size_t cols = 0;
-  unsigned bits = 8;        ///< 4 or 8
-  unsigned group = 32;      ///< columns under one scale: 32 or 16
-  unsigned scale_size = 2;  ///< bytes of a scale: 2 (f16) or 4 (f32)
-  std::unique_ptr<std::byte[], void (*)(std::byte*)> data{nullptr, nullptr};
+  unsigned bits = 8;                ///< 4 or 8
+  unsigned group = 32;              ///< columns under one scale: 32 or 16
+  unsigned scale_size = 2;          ///< bytes of a scale: 2 (f16) or 4 (f32)
+  std::shared_ptr<std::byte> data;  ///< of a `weight_arena`
 
   std::size_t tiles() const noexcept { return (rows + tile_rows - 1) / tile_rows; }
   std::size_t groups() const noexcept { return cols / group; }
@@ -59,7 +60,7 @@ bool can_pack(ggml_type type) noexcept;
 /// Repacks a matrix in GGUF's row order. Rows beyond the last one of the final tile are zero.
 /// @error `ec::out_of_space`.
 result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols,
-                           std::span<const std::byte> data, thread_pool& pool);
+                           std::span<const std::byte> data, thread_pool& pool, weight_arena& memory);
 
 /// Activations as the packed kernels want them: per token and 32 columns a scale, 8-bit integers, and their
 /// sums.

@@ -9,7 +9,11 @@
 //   bits_of, from_bits                             the same bits
 //   first, lane_numbers                            lane 0; 0 to 15
 //   swap_neighbours                                lanes 2 i and 2 i + 1 exchanged
-//   load_half, load_brain                          sixteen f16 or bf16 as floats
+//   load_half                                      sixteen f16 as floats
+//   row_part, most_tokens                          what a plain product keeps in one register: all sixteen rows of a
+//                                                  tile, or eight; and the tokens that it takes at once
+//   load_half_part                                 a part's f16 as floats
+//   load_brain_pairs(p, even, odd)                 a part's bf16 of two columns, which lie in pairs, as floats
 //   load_bytes                                     sixteen signed bytes as integers
 //   load_nibbles                                   integers of 4 bits: the low halves of eight bytes, then the high ones
 //   load_pairs, store_pairs                        pairs of 16-bit integers, one in each half of a lane

@@ -12,6 +12,9 @@ struct i16x {
   i8x low, high;
 };
 
+using row_part = f8;
+constexpr unsigned most_tokens = 6;  ///< whose two sums a plain product keeps in registers
+
 constexpr unsigned row_block = 3;     ///< rows of queries that attention keeps in registers
 constexpr unsigned vector_block = 2;  ///< … times so many vectors of keys or values
 
@@ -40,6 +43,7 @@ MOONCAF_INLINE v16 fma(v16 a, v16 b, v16 c) {
   return {(f8)_mm256_fmadd_ps((__m256)a.low, (__m256)b.low, (__m256)c.low),
           (f8)_mm256_fmadd_ps((__m256)a.high, (__m256)b.high, (__m256)c.high)};
 }
+MOONCAF_INLINE f8 fma(f8 a, f8 b, f8 c) { return (f8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 MOONCAF_INLINE v16 max(v16 a, v16 b) {
   return {(f8)_mm256_max_ps((__m256)a.low, (__m256)b.low), (f8)_mm256_max_ps((__m256)a.high, (__m256)b.high)};
 }
@@ -67,10 +71,14 @@ MOONCAF_INLINE v16 load_half(const void* p) {
   const auto* at = static_cast<const __m128i*>(p);
   return {(f8)_mm256_cvtph_ps(_mm_loadu_si128(at)), (f8)_mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
 }
-MOONCAF_INLINE v16 load_brain(const void* p) {
-  const auto* at = static_cast<const __m128i*>(p);
-  return {(f8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16),
-          (f8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1)), 16)};
+MOONCAF_INLINE row_part splat_part(float x) { return (f8)_mm256_set1_ps(x); }
+MOONCAF_INLINE row_part load_half_part(const void* p) {
+  return (f8)_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+MOONCAF_INLINE void load_brain_pairs(const void* p, row_part& even, row_part& odd) {
+  const __m256i both = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  even = (f8)_mm256_slli_epi32(both, 16);
+  odd = (f8)_mm256_and_si256(both, _mm256_set1_epi32(-65536));
 }
 MOONCAF_INLINE i16x load_bytes(const void* p) {
   const __m128i all = _mm_loadu_si128(static_cast<const __m128i*>(p));

@@ -3,6 +3,9 @@
 
 #include "gpu/host/kernels/simd_one_vector.hpp"
 
+using row_part = v16;
+constexpr unsigned most_tokens = 12;  ///< whose two sums a plain product keeps in registers
+
 constexpr unsigned row_block = 6;     ///< rows of queries that attention keeps in registers
 constexpr unsigned vector_block = 4;  ///< … times so many vectors of keys or values
 
@@ -18,10 +21,13 @@ MOONCAF_INLINE v16 swap_neighbours(v16 v) { return (v16)_mm512_permute_ps((__m51
 MOONCAF_INLINE v16 load_half(const void* p) {
   return (v16)_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }
-MOONCAF_INLINE v16 load_brain(const void* p) {
-  const __m256i bits = _mm256_loadu_si256(static_cast<const __m256i*>(p));
-  return (v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
+MOONCAF_INLINE void load_brain_pairs(const void* p, row_part& even, row_part& odd) {
+  const __m512i both = _mm512_loadu_si512(p);
+  even = (row_part)_mm512_slli_epi32(both, 16);
+  odd = (row_part)_mm512_and_si512(both, _mm512_set1_epi32(-65536));
 }
+MOONCAF_INLINE row_part splat_part(float x) { return splat(x); }
+MOONCAF_INLINE row_part load_half_part(const void* p) { return load_half(p); }
 MOONCAF_INLINE i16x load_bytes(const void* p) {
   return (i16x)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }

@@ -4,6 +4,9 @@
 #include "gpu/host/kernels/simd_one_vector.hpp"
 using u32x = std::uint32_t __attribute__((vector_size(64)));
 
+using row_part = v16;
+constexpr unsigned most_tokens = 4;  ///< whose two sums a plain product keeps near
+
 constexpr unsigned row_block = 1;     ///< rows of queries that attention keeps in registers
 constexpr unsigned vector_block = 4;  ///< … times so many vectors of keys or values
 
@@ -39,12 +42,13 @@ MOONCAF_INLINE v16 load_half(const void* p) {
   }
   return load(f);
 }
-MOONCAF_INLINE v16 load_brain(const void* p) {
-  std::uint16_t brain[16];
-  std::memcpy(brain, p, sizeof brain);
-  u32x bits;
-  for (int i = 0; i < 16; ++i) bits[i] = std::uint32_t{brain[i]} << 16;
-  return (v16)bits;
+MOONCAF_INLINE row_part splat_part(float x) { return splat(x); }
+MOONCAF_INLINE row_part load_half_part(const void* p) { return load_half(p); }
+MOONCAF_INLINE void load_brain_pairs(const void* p, row_part& even, row_part& odd) {
+  u32x both;
+  std::memcpy(&both, p, sizeof both);
+  even = (row_part)(both << 16);
+  odd = (row_part)(both & 0xFFFF0000u);
 }
 MOONCAF_INLINE i16x load_bytes(const void* p) {
   std::int8_t bytes[16];
