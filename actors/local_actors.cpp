@@ -83,6 +83,7 @@ caf::result<node_report> local_actors::report(node_actor::base& asker, node_repo
   all->report = std::move(begun);
   all->report.metrics = metrics_at;
   all->report.ranks = ranks;
+  all->report.release = MOONCAF_VERSION;
   all->promise = asker.make_response_promise<node_report>();
   for (const auto& worker : prefill) ask<worker_load>(asker, all, worker, add_worker);
   for (const auto& worker : decode) ask<worker_load>(asker, all, worker, add_worker);

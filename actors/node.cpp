@@ -106,8 +106,8 @@ node_info node::introduced(std::uint64_t meeting) const {
 }
 
 caf::result<node_info> node::greeted(const node_info& peer) {
-  auto meeting = tell(&membership_core::greeted, std::make_shared<node_info>(peer), peer.meeting);
-  return to_caf(std::move(meeting).map([this](std::uint64_t number) { return introduced(number); }));
+  return to_caf(tell(&membership_core::greeted, std::make_shared<node_info>(peer), peer.meeting)
+                    .map([this](std::uint64_t number) { return introduced(number); }));
 }
 
 void node::carry_out(const membership_action::dial& order) {
@@ -172,7 +172,5 @@ void node::carry_out(const membership_action::part& order) {
 void node::carry_out(const membership_action::complain& order) {
   log_warn(order.about, {{"problem", order.problem}});
 }
-
-void node::carry_out(const membership_action::give_up& order) { quit(to_caf(order.why)); }
 
 }  // namespace mooncaf

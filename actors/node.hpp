@@ -56,8 +56,9 @@ class node final : public core_actor<node, node_actor, membership_core> {
   void carry_out(const membership_action::follow& order);
   void carry_out(const membership_action::meet& order);
   void carry_out(const membership_action::part& order);
+  void carry_out(const membership_action::speak& order) { wire::speak(order.version); }
   void carry_out(const membership_action::complain& order);
-  void carry_out(const membership_action::give_up& order);
+  void carry_out(const membership_action::give_up& order) { quit(to_caf(order.why)); }
 
   context_ptr context_;
   local_actors local_;

@@ -16,6 +16,28 @@
 
 namespace mooncaf {
 
+namespace wire {
+// Introductions say which version their sender knows.
+template <>
+inline constexpr bool comes_first<node_info> = true;
+template <>
+inline constexpr bool comes_first<introduction> = true;
+template <>
+inline constexpr bool comes_first<worker_info> = true;
+// Ranks of a group are no members of the cluster, and learn no version of each other.
+template <>
+inline constexpr bool comes_first<rank_greeting> = true;
+template <>
+inline constexpr bool comes_first<rank_welcome> = true;
+template <>
+inline constexpr bool comes_first<rank_group> = true;
+template <>
+inline constexpr bool comes_first<rank_group::member> = true;
+
+template <>
+inline constexpr std::array growth_of<node_report>{growth{13, 16}};
+}  // namespace wire
+
 template <class Inspector>
 auto inspect(Inspector& f, sampling_params& x) {
   float_bits temperature{x.temperature}, top_p{x.top_p}, min_p{x.min_p}, repetition{x.repetition_penalty},
@@ -23,9 +45,10 @@ auto inspect(Inspector& f, sampling_params& x) {
   std::vector<std::pair<std::int32_t, float_bits>> bias;
   for (const auto& [id, value] : x.logit_bias) bias.emplace_back(id, float_bits{value});
   const auto run = [&] {
-    return f(temperature, x.top_k, top_p, min_p, repetition, presence, frequency, x.seed, x.logprobs,
-             x.prompt_logprobs, x.pooling, bias, x.max_tokens, x.min_tokens, x.ignore_eos, x.stop,
-             x.stop_token_ids, x.grammar, x.allowed_token_ids, x.bad_words, x.adapter);
+    return inspect_members<sampling_params>(
+        f, temperature, x.top_k, top_p, min_p, repetition, presence, frequency, x.seed, x.logprobs,
+        x.prompt_logprobs, x.pooling, bias, x.max_tokens, x.min_tokens, x.ignore_eos, x.stop,
+        x.stop_token_ids, x.grammar, x.allowed_token_ids, x.bad_words, x.adapter);
   };
   if constexpr (!Inspector::writes_state) {
     return run();
@@ -45,25 +68,21 @@ auto inspect(Inspector& f, sampling_params& x) {
 /// Its number does not travel: a batch numbers its first event.
 template <class Inspector>
 auto inspect(Inspector& f, block_event& x) {
-  return f(x.name, x.what, x.tier);
+  return inspect_members<block_event>(f, x.name, x.what, x.tier);
 }
-/// A struct that adds handles to one of `runtime`: the members of its base first, then its own.
-template <class Inspector, class Base, class... Own>
-auto inspect_derived(Inspector& f, Base& base, Own&... own) {
-  return std::apply([&](auto&... first) { return f(first..., own...); }, members_of(base));
-}
+/// A struct of handles and a base of `runtime`: the handles first, then the base, which grows by itself.
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
-  return inspect_derived(f, static_cast<work_order&>(x), x.gateway, x.prefill, x.decode);
+  return inspect_members<generate_job>(f, x.gateway, x.prefill, x.decode, static_cast<work_order&>(x));
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_info& x) {
-  return inspect_derived(f, static_cast<introduction&>(x), x.workers, x.shard, x.keeper, x.node, x.conductor,
-                         x.meeting, x.directory);
+  return inspect_members<node_info>(f, x.workers, x.shard, x.keeper, x.node, x.conductor, x.meeting,
+                                    x.directory, static_cast<introduction&>(x));
 }
 template <class Inspector>
 auto inspect(Inspector& f, roster_msg& x) {
-  return inspect_derived(f, static_cast<standing&>(x), x.others);
+  return inspect_members<roster_msg>(f, x.others, static_cast<standing&>(x));
 }
 
 }  // namespace mooncaf

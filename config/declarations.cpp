@@ -4,6 +4,7 @@
 
 #include "config/declaration_kinds.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/base/wire_version.hpp"
 
 namespace mooncaf::config {
 
@@ -173,6 +174,11 @@ void add_cluster(table& t) {
             "Once told to stop, take no new work and end what runs for at most this long; workers hand "
             "the rest to others. 0s ends it at once, as a second signal does"},
            s, at(c, &cluster_options::drain_timeout), 0s, 24h));
+  t.push_back(integer(
+      {"wire-version", "wire_version",
+       "Newest version of the messages between processes that this one knows: lower than it is, the process "
+       "behaves as the release before, to rehearse an upgrade. The others send it what it knows"},
+      s, at(c, &cluster_options::wire_version), wire::oldest, wire::newest, ""));
 }
 
 /// The engine of another make that the process stands for.

@@ -12,6 +12,7 @@ options default_options() {
   o.cluster.ranks_wait = defaults::cluster::ranks_wait;
   o.cluster.leader_timeout = defaults::cluster::leader_timeout;
   o.cluster.drain_timeout = defaults::cluster::drain_timeout;
+  o.cluster.wire_version = defaults::cluster::wire_version;
   o.model.chat_template = defaults::model::chat_template;
   o.model.generation_config = defaults::model::generation_config;
   o.model.context_length = defaults::model::context_length;

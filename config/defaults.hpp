@@ -6,6 +6,7 @@
 
 #include "config/options.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/base/wire_version.hpp"
 #include "runtime/sched/scheduler_defaults.hpp"
 
 namespace mooncaf::defaults {
@@ -18,6 +19,7 @@ inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: other ho
 inline constexpr auto ranks_wait = 60s;                    // a slice of some 10 GB from a disk
 inline constexpr auto leader_timeout = 600ms;  // requests then wait less than a second for a place
 inline constexpr auto drain_timeout = 30s;     // most answers; service managers wait longer
+inline constexpr std::uint32_t wire_version = wire::newest;  // all that this release says
 }  // namespace cluster
 
 namespace model {

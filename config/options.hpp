@@ -54,7 +54,8 @@ struct cluster_options {
   serving_mode mode = serving_mode::disaggregated;
   std::chrono::nanoseconds leader_timeout{};  ///< of silence, then another conductor takes over
   std::chrono::nanoseconds
-      drain_timeout{};  ///< for what runs, once the process was told to stop; 0: it is ended
+      drain_timeout{};             ///< for what runs, once the process was told to stop; 0: it is ended
+  std::uint32_t wire_version = 0;  ///< of messages between processes: the newest that it knows
 };
 
 struct model_options {

@@ -37,9 +37,16 @@ cluster_config::cluster_config(const system_settings& settings) {
   set("middleman.workers", std::size_t{1});
   // A handle from a third node would be reached over random ports on all interfaces, past our handshake.
   set("middleman.enable-automatic-connections", false);
-  set("middleman.app-identifiers", std::vector<std::string>{"mooncaf-" + std::to_string(protocol_version)});
+  know(wire::newest);
   add_error_category(error_category, rendered);
   load<caf::io::middleman>();
+}
+
+void cluster_config::know(std::uint32_t wire_version) {
+  wire::know(wire_version);
+  std::vector<std::string> versions;
+  for (auto v = wire::oldest; v <= wire_version; ++v) versions.push_back("mooncaf-" + std::to_string(v));
+  set("middleman.app-identifiers", std::move(versions));
 }
 
 cluster_config::cluster_config(for_tests) {

@@ -22,10 +22,11 @@ struct system_settings {
 /// `config.add_message_types<caf::id_block::mooncaf>()`, before the system is made.
 class cluster_config : public caf::actor_system_config {
  public:
-  /// Nodes of different versions refuse each other at the handshake. Raise it with every change of a message.
-  static constexpr int protocol_version = 11;
-
   explicit cluster_config(const system_settings& settings = {});
+
+  /// Behave as the release that knew this version of the messages (wire_version.hpp) and none after it. Processes
+  /// without a version in common refuse each other at the handshake.
+  void know(std::uint32_t wire_version);
 
   /// Turns this into the configuration of a test: deterministic scheduler, virtual time, no network.
   struct for_tests {};

@@ -3,29 +3,54 @@
 // bits, and our errors as CAF's. A move to CAF 1.x changes this file and little else.
 
 #include <bit>
+#include <caf/deserializer.hpp>
 #include <caf/error.hpp>
 #include <caf/make_message.hpp>
 #include <caf/replies_to.hpp>
 #include <caf/result.hpp>
 #include <caf/sec.hpp>
+#include <caf/serializer.hpp>
 #include <cstdint>
 #include <tuple>
+#include <type_traits>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/members.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/base/wire_version.hpp"
 
 /// One message of an interface: `MOONCAF_RPC(answer, arguments…)`, answer `void` where there is none.
 #define MOONCAF_RPC(R, ...) caf::replies_to<__VA_ARGS__>::with<R>
 
 namespace mooncaf {
 
+/// Members of `T` as they cross: their number, and as many of them as the receiver knows. @error of a number beyond
+/// the members that this process knows.
+template <class T, class Inspector, class... Members>
+auto inspect_members(Inspector& f, Members&... members) {
+  constexpr bool reads = std::is_base_of_v<caf::deserializer, Inspector>;
+  if constexpr (!reads && !std::is_base_of_v<caf::serializer, Inspector>) {
+    return f(members...);  // text for a log, or a test's look at all members
+  } else {
+    const auto version = wire::comes_first<T> ? wire::oldest : reads ? wire::known() : wire::spoken();
+    const auto known = wire::members_at<T>(version, sizeof...(Members));
+    auto count = static_cast<std::uint8_t>(known);
+    auto failed = f(count);
+    if (failed) return failed;
+    if (count > known)
+      return decltype(failed){caf::sec::unknown_type};  // a release that this one does not know
+    std::size_t at = 0;
+    static_cast<void>((... && (at++ >= count || !(failed = f(members)))));
+    return failed;
+  }
+}
+
 /// A plain struct crosses as its members, in the order of their declaration.
 template <class Inspector, plain_struct T>
 auto inspect(Inspector& f, T& x) {
-  return std::apply([&](auto&... members) { return f(members...); }, members_of(x));
+  return std::apply([&](auto&... members) { return inspect_members<T>(f, members...); }, members_of(x));
 }
 
 /// A float as its bits: CAF 0.17 serialises infinities in an endless loop and turns NaN into 1.

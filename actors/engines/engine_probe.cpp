@@ -25,7 +25,7 @@ struct timed_answer {
   result<void> outcome{};
 };
 
-/// Questions with prompts that nobody asked before.
+/// Questions with new prompts.
 class timed_calls {
  public:
   timed_calls(engine_client& engine, const completion_terms& terms, std::uint32_t vocabulary)

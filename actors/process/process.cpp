@@ -165,6 +165,7 @@ result<void> process::join() {
   info_.fingerprint = cluster_identity(*context_);
   info_.model = model_text();
   info_.layout = layout_text();
+  info_.wire = wire::known();
   for (const auto& [has, role] : {std::pair{c.conductor, "conductor"},
                                   {c.prefill, "prefill"},
                                   {c.decode, "decode"},
@@ -373,6 +374,7 @@ result<void> process::build() {
     if (auto done = step(exit_code::options, check_shared_memory()); !done) return done;
   }
   config_.add_message_types<caf::id_block::mooncaf>();
+  config_.know(opts().cluster.wire_version);
   system_ = start_actor_system(config_);
   if (auto done = step(exit_code::address, open_link()); !done) return done;
   if (c.rank) return step(exit_code::address, serve_leader());

@@ -93,6 +93,8 @@ void add_member(json& out, const member_status& m, const names& names) {
                           {"host", m.host},
                           {"silent_s", to_seconds(duration{m.silent_ns})},
                           {"draining", r.draining},
+                          {"release", r.release},
+                          {"speaks", r.speaks},
                           {"requests", r.requests_live}});
   add_instances(out, m, names);
   if (r.has_shard)

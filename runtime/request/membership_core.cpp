@@ -16,6 +16,7 @@ membership_core::membership_core(introduction_ptr self, conductor_seats seats, l
     : self_(std::move(self)),
       here_(seats.here),
       voter_(std::move(voter)),
+      speaks_(self_->wire),
       roster_(self_->id, self_->id.value) {
   if (here_ && seats.at.empty()) seats.at.emplace_back();
   for (auto& where : seats.at) {
@@ -160,6 +161,7 @@ node_report membership_core::report() const {
   out.unreachable = roster_.unreachable();
   out.draining = draining_;
   out.term = voter_.term();
+  out.speaks = speaks_;
   out.leads = posts_.size() == 1 ? here_.has_value() : voter_.leader() == self_->id;
   for (const auto& p : posts_) {
     if (!p.member || p.member != followed_) continue;
@@ -276,6 +278,7 @@ bool membership_core::meet(const introduction_ptr& peer, std::uint64_t meeting, 
   peers_.emplace(peer->id, acquaintance{peer, meeting, now});
   roster_.met(peer->id);
   complaints_.erase("call " + peer->name);
+  agree_on_version();  // before anybody here sends the peer anything
   actions_.emplace_back(membership_action::meet{peer});
   return had_lost_us;
 }
@@ -284,6 +287,7 @@ void membership_core::lost(node_id peer, const std::string& why, time_point now)
   if (!peers_.contains(peer)) return;
   roster_.lost(peer, now);
   part(peer, why);
+  agree_on_version();
 }
 
 void membership_core::fenced(std::span<const node_id> peers, time_point asked, time_point now) {
@@ -302,6 +306,12 @@ void membership_core::part(node_id peer, const std::string& why) {
     p.member = {};
     follow();
   }
+}
+
+void membership_core::agree_on_version() {
+  auto version = self_->wire;
+  for (const auto& [id, known] : peers_) version = std::min(version, known.peer->wire);
+  if (std::exchange(speaks_, version) != version) actions_.emplace_back(membership_action::speak{version});
 }
 
 void membership_core::complain(const std::string& about, const error& why) {

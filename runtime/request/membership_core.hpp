@@ -61,6 +61,10 @@ struct part {
   introduction_ptr peer;
   std::string why;
 };
+/// Send messages of this version from now on: a peer came that reads no later one, or the last such went.
+struct speak {
+  std::uint32_t version = 0;
+};
 /// Log a problem that is new.
 struct complain {
   std::string about;
@@ -73,10 +77,10 @@ struct give_up {
 }  // namespace membership_action
 
 /// Orders to the actor, in order.
-using membership_actions =
-    std::vector<std::variant<membership_action::dial, membership_action::found, membership_action::join,
-                             membership_action::follow, membership_action::meet, membership_action::part,
-                             membership_action::complain, membership_action::give_up>>;
+using membership_actions = std::vector<
+    std::variant<membership_action::dial, membership_action::found, membership_action::join,
+                 membership_action::follow, membership_action::meet, membership_action::part,
+                 membership_action::speak, membership_action::complain, membership_action::give_up>>;
 
 /// The conductors of a cluster, the same list at every node.
 struct conductor_seats {
@@ -185,6 +189,8 @@ class membership_core {
   /// @returns whether the peer was known here and had lost this node, so that local actors were told of both.
   bool meet(const introduction_ptr& peer, std::uint64_t meeting, time_point now);
   void part(node_id peer, const std::string& why);
+  /// The peers are other ones than before.
+  void agree_on_version();
   void complain(const std::string& about, const error& why);
 
   introduction_ptr self_;
@@ -194,6 +200,7 @@ class membership_core {
   introduction_ptr followed_;  ///< the conductor's node that local actors ask; null: none
   std::uint64_t followed_term_ = 0;
   bool draining_ = false;
+  std::uint32_t speaks_;  ///< the newest version that this node and all its peers read
   peer_roster roster_;
   std::unordered_map<node_id, introduction> members_;        ///< names and addresses, as conductors gave them
   std::unordered_map<node_id, acquaintance> peers_;          ///< connected

@@ -158,6 +158,7 @@ struct introduction {
   std::string layout;
   std::vector<std::byte> data_plane;  ///< transport's peer_address and regions, encoded
   std::uint32_t seat = 0;             ///< place of its conductor in the list of all, from 1; 0: it has none
+  std::uint32_t wire = 0;             ///< the newest version of messages that it reads
 };
 
 /// What the conductor answers to a report: how the sender stands. `roster_msg` adds the others.

@@ -138,6 +138,8 @@ struct node_report {
   std::vector<rank_status> ranks;    ///< all stages of its group, in order; empty: it is none
   std::uint64_t term = 0;            ///< of the leader that it obeys
   bool leads = false;                ///< its own conductor is that leader
+  std::string release;               ///< of the program; empty: its messages do not tell
+  std::uint32_t speaks = 0;  ///< version of the messages that it sends: the newest that all its peers read
 };
 
 /// A prefix that a node keeps for a tenant.

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/wire_version.hpp"
 #include "runtime/request/cluster_core.hpp"
 #include "runtime/request/copy_core.hpp"
 #include "runtime/request/decode_core.hpp"
@@ -90,6 +91,9 @@ struct world {
 /// actors/node.cpp.
 class membership {
  public:
+  /// The newest messages that a process reads: every third one is of the release before.
+  static std::uint32_t wire_of(process who) { return who % 3 == 1 ? wire::oldest : wire::newest; }
+
   explicit membership(machine& here);
   void start() { tick(); }
   void drain();
@@ -112,6 +116,7 @@ class membership {
   void carry_out(const membership_action::follow& order);
   void carry_out(const membership_action::meet& order);
   void carry_out(const membership_action::part& order);
+  void carry_out(const membership_action::speak&) {}
   void carry_out(const membership_action::complain&) {}
   void carry_out(const membership_action::give_up&) {}
 

@@ -17,6 +17,7 @@ introduction_ptr introduction_of(process who) {
   out.id = node_of(who);
   out.name = std::to_string(who);
   out.control_port = static_cast<std::uint16_t>(who + 1);
+  out.wire = membership::wire_of(who);
   return std::make_shared<const introduction>(std::move(out));
 }
 

@@ -292,6 +292,9 @@ std::vector<std::string> execution::remains() {
   if (core.queue().size() > 0) out.push_back("requests in the queue");
   if (core.questions().askers() > 0) out.push_back("questions at the conductor");
   if (!core.scheduler().broken().empty()) out.push_back("the conductor takes links for broken");
+  auto read_by_all = wire::newest;
+  for (const auto p : standing_)
+    if (w_.net.alive(p)) read_by_all = std::min(read_by_all, membership::wire_of(p));
   for (const auto p : standing_) {
     const auto& m = *w_.machines[p];
     if (!w_.net.alive(p)) continue;
@@ -299,6 +302,8 @@ std::vector<std::string> execution::remains() {
     if (m.leaving) out.push_back(node + " never leaves");
     if (!core.is_member(node_of(p))) out.push_back(node + " is no member");
     if (!m.member.standing().unreachable.empty()) out.push_back(node + " misses a member");
+    if (away_.empty() && m.member.standing().speaks != read_by_all)
+      out.push_back(node + " sends messages of a release that is not its oldest peer's");
     if (m.gateway && m.gateway->core.size() > 0) out.push_back(node + ": requests at the gateway");
     if (m.prefill && m.prefill->size() > 0) out.push_back(node + ": requests at prefill");
     if (m.decode && m.decode->size() > 0) out.push_back(node + ": requests at decode");

@@ -123,8 +123,8 @@ def members(cluster):
 class Eight:
     """Two gateways, a conductor, two prefill and two decode processes, and a cache node, each by itself."""
 
-    def __init__(self, cluster, *workers):
-        self.cluster, self.device = cluster, modelled(cluster.folder.name)
+    def __init__(self, cluster, *workers, every=()):
+        self.cluster, self.device = cluster, (*modelled(cluster.folder.name), *every)
         self.ports, self.control = [free_port(), free_port()], free_port()
         common = (*self.device, "--join", f"127.0.0.1:{self.control}", *LOCAL)
         cluster.start("conductor", "--role", "conductor", "--listen", f"127.0.0.1:{self.control}", *self.device,
@@ -174,6 +174,38 @@ def a_rolling_restart_loses_no_request():
             took = time.monotonic() - began
             whole = crowd.end()
             print(f"    {whole} requests, the longest took {crowd.longest:.1f} s; eight restarts took {took:.1f} s")
+        cluster.wait_idle()
+
+
+def versions(cluster):
+    """Of the messages that each process sends, as they report it; 0 of one that does not tell."""
+    return {name: member["speaks"] for name, member in members(cluster).items()}
+
+
+def an_upgrade_and_its_way_back_lose_no_request():
+    """Eight processes that know no later messages than the release before are replaced by ones of this release: what both know
+    is said until the last old one is gone, and again when one comes back."""
+    before = ("--wire-version", "12")
+    with Cluster() as cluster:
+        eight = Eight(cluster, every=before)
+
+        def replace(name, args):
+            cluster.processes[name].args = args
+            (eight.succeed if name.startswith("gateway") else eight.restart)(name)
+            crowd.more(20)
+
+        with Crowd(eight.ports, 33) as crowd:
+            crowd.more(33)
+            for name in ("prefill-0", "decode-0", "cache", "gateway-0", "conductor", "prefill-1", "gateway-1", "decode-1"):
+                assert set(versions(cluster).values()) == {0}, versions(cluster)
+                replace(name, [a for a in cluster.processes[name].args if a not in before])
+            wait_until("all say what is new", lambda: set(versions(cluster).values()) == {13})
+            assert all(m["release"] for m in members(cluster).values()), members(cluster)
+            crowd.more(33)
+            replace("decode-0", [*cluster.processes["decode-0"].args, *before])
+            wait_until("all say what it knows", lambda: set(versions(cluster).values()) == {0})
+            crowd.more(33)
+            print(f"    {crowd.end()} requests")
         cluster.wait_idle()
 
 
@@ -265,6 +297,6 @@ def a_second_signal_ends_it_at_once():
 
 
 if __name__ == "__main__":
-    main([a_rolling_restart_loses_no_request, what_runs_longer_than_the_timeout_is_handed_over,
+    main([a_rolling_restart_loses_no_request, an_upgrade_and_its_way_back_lose_no_request, what_runs_longer_than_the_timeout_is_handed_over,
           the_last_instance_of_a_role_is_waited_for, a_draining_process_says_so,
           a_gateway_alone_ends_what_it_has_and_takes_no_more, a_second_signal_ends_it_at_once])

@@ -15,13 +15,14 @@ namespace {
 
 const host_port seed{"first", 7400};
 
-introduction_ptr node(std::uint64_t id, const block_key& fingerprint = {}) {
+introduction_ptr node(std::uint64_t id, const block_key& fingerprint = {}, std::uint32_t wire = 13) {
   introduction out;
   out.id = node_id{id};
   out.name = "node-" + std::to_string(id);
   out.host = "host";
   out.control_port = static_cast<std::uint16_t>(id);
   out.fingerprint = fingerprint;
+  out.wire = wire;
   out.model = fingerprint == block_key{} ? "the model" : "another model";
   return std::make_shared<const introduction>(out);
 }
@@ -45,6 +46,7 @@ struct membership_world {
   }
   std::string say(const membership_action::meet& a) { return "meet " + to_string(a.peer->id); }
   std::string say(const membership_action::part& a) { return "part " + to_string(a.peer->id) + ": " + a.why; }
+  std::string say(const membership_action::speak& a) { return "speak " + std::to_string(a.version); }
   std::string say(const membership_action::complain& a) { return a.about + ": " + a.problem; }
   std::string say(const membership_action::give_up& a) {
     reason = a.why;
@@ -241,6 +243,24 @@ TEST_CASE_FIXTURE(membership_world, "a peer with another model is refused, and t
   CHECK(answer.error().detail ==
         "node node-5 at host:5 serves the model (), node node-7 has another model ()");
   CHECK(wanted().empty());
+}
+
+TEST_CASE_FIXTURE(membership_world,
+                  "a node says what its oldest peer reads, before its actors meet it and until it is gone") {
+  join();
+  CHECK(wanted() == words{"follow 1"});
+  CHECK(core.report().speaks == 13);
+  REQUIRE(core.greeted(node(7, {}, 12), 1, now));
+  CHECK(wanted() == words{"speak 12", "meet 7"});
+  CHECK(core.report().speaks == 12);
+  REQUIRE(core.greeted(node(8, {}, 14), 1, now));  // it will say what this node reads
+  REQUIRE(core.greeted(node(9, {}, 12), 1, now));
+  CHECK(wanted() == words{"meet 8", "meet 9"});
+  REQUIRE(core.greeted(node(7, {}, 13), 2, now));  // restarted as the new release, before its old link broke
+  CHECK(wanted() == words{"part 7: it had lost this node", "meet 7"});
+  core.lost(node_id{9}, "gone", now);
+  CHECK(wanted() == words{"part 9: gone", "speak 13"});
+  CHECK(core.report().speaks == 13);
 }
 
 TEST_CASE_FIXTURE(membership_world, "a node that drains says so until the conductor that it follows knows") {
