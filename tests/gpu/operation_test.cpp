@@ -95,7 +95,8 @@ matrix attend(device& d, const kv_layout& layout, std::uint32_t n_heads, std::ui
 }  // namespace
 
 TEST_CASE("every instruction set multiplies every weight type as the reference does") {
-  constexpr std::size_t shapes[][3] = {{1, 256, 1}, {16, 256, 3}, {33, 512, 13}, {50, 768, 70}};
+  constexpr std::size_t shapes[][3] = {
+      {1, 256, 1}, {16, 256, 3}, {33, 512, 13}, {50, 768, 70}, {20, 256, 201}};
   for (const auto& isa : usable_isas()) {
     const auto fast = host(2, isa);
     for (const auto type : all_types) {

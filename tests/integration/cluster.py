@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import select
 import shutil
 import signal
@@ -353,5 +354,7 @@ def main(tests, at_once=1):
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         outcomes = list(pool.map(outcome_of, [t for t in tests if not wanted or t.__name__ in wanted]))
     passed, failed, skipped = (outcomes.count(o) for o in ("passed", "failed", "skipped"))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{used.ru_utime + used.ru_stime:.0f} s of processor time")
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
     sys.exit(1 if failed else 0)
