@@ -21,12 +21,15 @@ import served_folder  # noqa: E402
 # of these models are spread by 4.6, and each token of the answers leads by 0.1 or 0.3 at least.
 PLAIN, EIGHT_BITS = 0.15, 1.0
 FAMILIES = served_folder.names()
+# A router that is near a tie picks another expert for KV of 16 bits (mixtral: at one position of 148, 1.3 off; never for KV
+# in f32, within 0.014). So many positions may be beyond the bound, and none with KV in f32.
+MIXTURES, TIES = {"deepseek2", "deepseek3", "gpt-oss", "mixtral", "qwen2-moe", "qwen3-moe", "qwen3-moe-window"}, 1
 
 
-def apart(cluster, model):
+def apart(cluster, model, *more):
     """A client of three processes; prefill computes in a device's memory, decode in the host's."""
     control, port = free_port(), free_port()
-    own = ("--model", str(model), "--block-tokens", "16", "--metrics-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0")
+    own = ("--model", str(model), "--block-tokens", "16", "--metrics-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0", *more)
     cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{port}", "--listen",
                   f"127.0.0.1:{control}", *own)
     for role, device in (("prefill", "linked"), ("decode", "host")):
@@ -35,8 +38,8 @@ def apart(cluster, model):
 
 
 def held_to(client, answers):
-    """Returns the largest distance of a log-probability, and how many tokens of prompts came out of the cache."""
-    worst, cached = 0.0, 0
+    """Returns the distance of each log-probability, the largest first, and how many tokens of prompts came out of the cache."""
+    off, cached = [], 0
     for golden in answers:
         ids, wanted = golden["prompt_token_ids"], golden["logprobs"]
         body = client.chat([{"role": "user", "content": golden["text"]}], temperature=0, return_token_ids=True,
@@ -47,22 +50,22 @@ def held_to(client, answers):
         cached += body["usage"]["prompt_tokens_details"]["cached_tokens"]
         told = [entry["logprob"] for entry in choice["logprobs"]["content"]]
         assert len(told) == len(golden["token_ids"]), (body, golden)
-        worst = max(worst, *(abs(a - b) for a, b in zip(told, wanted[len(ids) - 1:])))
+        off += [abs(a - b) for a, b in zip(told, wanted[len(ids) - 1:])]
         shown = client.complete(prompt=ids, echo=True, logprobs=0, max_tokens=1, temperature=0)
         told = shown["choices"][0]["logprobs"]["token_logprobs"][1:len(ids)]
-        worst = max(worst, *(abs(a - b) for a, b in zip(told, wanted)))
-    return worst, cached
+        off += [abs(a - b) for a, b in zip(told, wanted)]
+    return sorted(off, reverse=True), cached
 
 
-def served(model, answers, bound):
+def served(model, answers, bound, *more, ties=0):
     with Cluster() as cluster:
-        client = apart(cluster, model)
+        client = apart(cluster, model, *more)
         first, _ = held_to(client, answers)
         second, cached = held_to(client, answers)
         assert cached >= 16 * len(answers), cached
         cluster.wait_idle()
-    print(f"     {model.name}: log-probabilities off by {max(first, second):.4f} at most")
-    assert max(first, second) <= bound
+    print(f"     {' '.join((model.name, *more))}: log-probabilities off by {max(first[0], second[0]):.4f} at most")
+    assert max(first[ties], second[ties]) <= bound, (first[:4], second[:4])
 
 
 def family(name):
@@ -70,7 +73,10 @@ def family(name):
         with Cluster() as cluster:  # for its folder
             folder = pathlib.Path(cluster.folder.name) / name
             served_folder.write_folder(name, folder)
-            served(folder, served_folder.recorded(name)["answers"], PLAIN)
+            answers = served_folder.recorded(name)["answers"]
+            served(folder, answers, PLAIN, ties=TIES if name in MIXTURES else 0)
+            if name in MIXTURES:
+                served(folder, answers, PLAIN, "--kv-dtype", "f32")
 
     test.__name__ = f"{name.replace('-', '_')}_is_served"
     return test
