@@ -26,13 +26,22 @@
 
 namespace mooncaf {
 
+namespace wire {
+template <>
+inline constexpr bool never_grows<hash128> = true;
+template <class Tag>
+inline constexpr bool never_grows<basic_id<Tag>> = true;
+}  // namespace wire
+
 /// Members of `T` as they cross: their number, and as many of them as the receiver knows. @error of a number beyond
 /// the members that this process knows.
 template <class T, class Inspector, class... Members>
 auto inspect_members(Inspector& f, Members&... members) {
   constexpr bool reads = std::is_base_of_v<caf::deserializer, Inspector>;
-  if constexpr (!reads && !std::is_base_of_v<caf::serializer, Inspector>) {
-    return f(members...);  // text for a log, or a test's look at all members
+  // Neither: text for a log, or a test's look at all members.
+  constexpr bool crosses = reads || std::is_base_of_v<caf::serializer, Inspector>;
+  if constexpr (!crosses || wire::never_grows<T>) {
+    return f(members...);
   } else {
     const auto version = wire::comes_first<T> ? wire::oldest : reads ? wire::known() : wire::spoken();
     const auto known = wire::members_at<T>(version, sizeof...(Members));

@@ -31,6 +31,11 @@ inline constexpr std::array<growth, 0> growth_of{};
 template <class T>
 inline constexpr bool comes_first = false;
 
+/// Whether it is a value that will never have more members, as a hash or an id: it crosses without their number, since
+/// messages have thousands of them.
+template <class T>
+inline constexpr bool never_grows = false;
+
 /// How many members, of `all` that it has, a struct had in a version.
 template <class T>
 constexpr std::size_t members_at(std::uint32_t version, std::size_t all) noexcept {
