@@ -493,6 +493,7 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
       }
       g.priority = c.who->priority(api.priority);
       g.tenant = c.who->number(api.user);
+      g.share = c.who->share();
       g.keeper = c.who->number({});
       g.keep = what.keep;
       if (what.keep.empty() && !api.keep.empty() && !api.truncate_prompt_tokens)

@@ -36,6 +36,8 @@ inline constexpr bool comes_first<rank_group::member> = true;
 
 template <>
 inline constexpr std::array growth_of<node_report>{growth{13, 16}};
+template <>
+inline constexpr std::array growth_of<schedule_job>{growth{14, 12}};
 }  // namespace wire
 
 template <class Inspector>

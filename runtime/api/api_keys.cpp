@@ -57,6 +57,7 @@ std::optional<std::string> set(tenant_settings& t, const config::toml_entry& e) 
   if (e.key == "operates") return boolean(t.operates);
   if (e.key == "requests_per_minute") return number(t.per_minute);
   if (e.key == "max_concurrent") return number(t.concurrent);
+  if (e.key == "share") return number(t.share);
   if (e.key == "priority") {
     constexpr std::string_view words[] = {"high", "normal", "low"};
     const auto i = std::ranges::find(words, e.value);
@@ -65,7 +66,8 @@ std::optional<std::string> set(tenant_settings& t, const config::toml_entry& e) 
     return std::nullopt;
   }
   if (e.key != "key") {
-    return "is unknown; known are key, own_cache, operates, priority, requests_per_minute, max_concurrent";
+    return "is unknown; known are key, own_cache, operates, priority, requests_per_minute, max_concurrent, "
+           "share";
   }
   if (e.type != config::toml_type::string || e.value.empty()) return "must be a string that is not empty";
   t.key = e.value;

@@ -11,6 +11,7 @@
 
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/base/service_share.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/sched/rate_limit.hpp"
 
@@ -25,6 +26,7 @@ struct tenant_settings {
   std::uint8_t priority = 1;     ///< the best that a named tenant may ask for, and its own if it does not ask
   std::uint32_t per_minute = 0;  ///< answers begun in a minute; 0: any number
   std::uint32_t concurrent = 0;  ///< answers under way at once; 0: any number
+  std::uint32_t share = 1;       ///< of the service where requests wait, against other tenants' shares
 };
 
 /// A tenant at work. @thread Safe.
@@ -39,6 +41,8 @@ class tenant : public std::enable_shared_from_this<tenant> {
   std::uint8_t priority(std::optional<std::uint8_t> asked) const;
   /// Requests of one number are taken for alike: the tenant's and, among them, each `user`'s. 0: no name.
   std::uint64_t number(std::string_view user) const;
+  /// Requests that wait take turns by it, whoever of the tenant's users sent them.
+  service_share share() const { return {number({}), settings_.share}; }
 
   struct refusal {
     error cause;
@@ -63,7 +67,7 @@ class api_keys {
   /// @error `ec::io_error` or `ec::invalid_argument` with the file, and the line where there is one.
   static result<api_keys> load(const gateway_options& options);
   /// The tenants of a file: a [section] for each, with `key` and any of `own_cache`, `operates`, `priority`,
-  /// `requests_per_minute`, `max_concurrent`.
+  /// `requests_per_minute`, `max_concurrent`, `share`.
   static result<std::vector<tenant_settings>> parse(std::string_view text, std::string_view name);
 
   explicit api_keys(std::vector<tenant_settings> tenants);

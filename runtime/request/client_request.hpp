@@ -47,7 +47,8 @@ struct generation {
   block_key adapter{};  ///< identity of `sampling.adapter`; zero: none. Blocks of different ones are apart.
   std::uint8_t priority = 1;
   std::uint64_t tenant = 0;  ///< 0: unknown
-  duration ttft_slo{};       ///< zero: the cluster's default
+  service_share share;
+  duration ttft_slo{};  ///< zero: the cluster's default
   duration tbt_slo{};
   std::uint64_t keeper = 0;  ///< the tenant for whom parts of the prompt are kept
   /// Tokens of the prompt that are to be kept for so long; the longest last.

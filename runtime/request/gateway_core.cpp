@@ -127,6 +127,7 @@ void gateway_core::schedule(const live_ptr& request, time_point now) {
   job.max_tokens = what.sampling.max_tokens - static_cast<std::uint32_t>(request->output.size());
   job.priority = what.priority;
   job.tenant = what.tenant;
+  job.share = what.share;
   job.ttft_slo_ns = what.ttft_slo.count();
   job.tbt_slo_ns = what.tbt_slo.count();
   job.age_ns = (now - request->client->arrived).count();

@@ -83,6 +83,7 @@ struct schedule_job {
   bool resumed = false;          ///< the client has tokens of it: it is never refused
   std::vector<worker_id> avoid;  ///< decode workers of this request's failed attempts: others first
   node_id gateway;               ///< the asker: its charges end with its membership
+  service_share share;           ///< of its tenant (since version 14)
 };
 
 /// Where a request runs and what it may reuse; or why it is refused.

@@ -49,6 +49,7 @@ void schedule_core::ask(const schedule_job& job, ticket asked, time_point now) {
   request.arrival = now - duration{job.age_ns};
   request.resumed = job.resumed;
   request.tenant = job.tenant;
+  request.share = job.share;
   queue_.submit(request, now, decided_);
   tell(decided_, now);
 }

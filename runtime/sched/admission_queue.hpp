@@ -4,16 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "runtime/sched/conductor_core.hpp"
 #include "runtime/sched/line_pace.hpp"
+#include "runtime/sched/service_levels.hpp"
 #include "runtime/sched/turnover.hpp"
 #include "runtime/sched/urgency.hpp"
+#include "runtime/sched/waiting_line.hpp"
 
 namespace mooncaf {
 
@@ -40,13 +40,14 @@ struct decision {
 ///              stood by ── advance: room, and nobody in line ──► placed
 ///                     └── past twice its TTFT SLO, while places go to requests in time ──► refused
 ///
-/// Order in line: priority class (one better per `aging` since arrival), then arrival, then id. The first in
-/// order holds back the others, so that one that needs much memory does not starve.
+/// Order in line: priority class (one better per `aging` since arrival), then turns by owners' shares, then
+/// arrival, then id. The first in order holds back the others, so that one that needs much memory does not starve.
 ///
-/// The line is as long as its requests can be in time. Where one would not be, the dearest of those up to it
-/// stands by, since that lets the most be in time; one that cannot be in time at all stands by, too. Nothing
+/// The line is as long as its requests can be in time. Where one would not be, a request up to it stands by: the dearest, since
+/// that lets the most be in time, of the owner that would have had the most service for its weight, since nobody shall fall
+/// below its share while another has more than its own. One that cannot be in time at all stands by, too. Nothing
 /// is refused for a prediction: it decides about the order alone, and a request that stands by comes back
-/// when predictions say so.
+/// when predictions say so. Of a line that is full the last request of the owner that has the most there is refused.
 /// @source  Moore, "An n job, one machine sequencing algorithm for minimizing the number of late jobs" (1968).
 /// @thread  Owned by the conductor; not synchronised.  @cost O(waiting) beside the placement itself.
 class admission_queue {
@@ -70,10 +71,10 @@ class admission_queue {
   /// The request is no longer wanted. @returns whether it waited.
   virtual bool withdraw(request_id id);
 
-  bool waits(request_id id) const { return where_.contains(id); }
-  std::size_t size() const noexcept { return where_.size(); }
+  bool waits(request_id id) const { return all_.contains(id); }
+  std::size_t size() const noexcept { return all_.size(); }
   /// Requests that get a place before this one if none comes; none waits before one that does not wait.
-  /// @cost O(waiting)
+  /// @cost O(waiting × log waiting)
   std::size_t before(request_id id, time_point now) const;
   const admission_queue_options& options() const noexcept { return options_; }
   /// Requests that found the queue full, or were pushed out of it by more urgent ones.
@@ -85,57 +86,46 @@ class admission_queue {
 
  private:
   static constexpr duration least_memory = std::chrono::seconds(20);
-  using seat = std::pair<time_point, request_id>;
-  /// Owns the lists that a `schedule_request` only views.
-  struct waiting {
-    schedule_request what;
-    std::vector<block_key> keys;
-    std::vector<worker_id> avoid;
-    std::optional<request_forecast> ahead;  ///< as it was when it came; none: it has not waited
-    double cost = 0;                        ///< seconds of the line, by the latest plan
-    schedule_request view() const;
-  };
-  using line = std::map<seat, waiting>;
-  enum class place { in_line, by };
-  struct position {
-    std::uint8_t priority;
-    seat at;
-    place is;
-  };
 
   void enqueue(const schedule_request& request, time_point arrival);
-  void foresee(waiting& w, time_point now);
+  void foresee(waiting_request& w, time_point now);
   void look(time_point now);
   /// Decides anew who is in line and who stands by.
   void plan(time_point now);
   /// When the first token of a request would come, in seconds from now, if it were placed after `wait`.
-  double begins_in(const waiting& w, double wait) const noexcept;
+  double begins_in(const waiting_request& w, double wait) const noexcept;
   /// Seconds until its SLO is missed.
-  double left(const waiting& w, time_point now) const noexcept;
-  bool is_in_time(const waiting& w, double wait, time_point now) const noexcept;
+  double left(const waiting_request& w, time_point now) const noexcept;
+  bool is_in_time(const waiting_request& w, double wait, time_point now) const noexcept;
   bool spares_room(time_point now) const;
   /// Of late some place went to a request in line.
   bool serves_in_time(time_point now) const { return now - in_time_at_ < 2 * core_.options().ttft_slo; }
-  bool hopeless(const waiting& w, time_point now) const noexcept;
-  void stand_by(line& from, line::iterator who);
+  bool hopeless(const waiting_request& w, time_point now) const noexcept;
+  void stand_by(waiting_request& w);
+  /// The line in which it waits.
+  waiting_line& line_of(const waiting_request& w) { return w.stands_by ? by_ : lines_.at(w.what.priority); }
+  void forget_empty_lines();
   void give_up_late(time_point now, std::vector<decision>& out);
   void decide_all(time_point now, std::vector<decision>& out);
   bool place_first(time_point now, std::vector<decision>& out);
-  void learn(const waiting& w, const placement& where, time_point now);
-  /// Where a request stands in the order at `now`: whichever is less goes first.
-  using rank = std::tuple<std::int64_t, seat>;
-  rank rank_of(std::uint8_t priority, const seat& s, time_point now) const noexcept {
+  void learn(const waiting_request& w, const placement& where, time_point now);
+  /// Where a seat of a class is in the order at `now`: whichever is less goes first.
+  using rank = std::tuple<std::int64_t, waiting_request::seat>;
+  rank rank_of(std::uint8_t priority, const waiting_request::seat& s, time_point now) const noexcept {
     return {aged_class(priority, s.first, now, options_.aging), s};
   }
-  /// The line of the request that goes first of all, and of the one that goes last.
-  line* first_line(time_point now);
-  line* last_line(time_point now);
+  /// All in line, as they would go.
+  std::vector<waiting_request*> in_order(time_point now) const;
+  /// The class whose first seat goes first of all, and the one whose last seat goes last.
+  const waiting_line& first_line(time_point now) const;
+  const waiting_line& last_line(time_point now) const;
   void refuse_last(time_point now, std::vector<decision>& out);
   conductor_core& core_;
   admission_queue_options options_;
-  std::map<std::uint8_t, line> lines_;  // by priority; within one, order by class is order by arrival
-  line by_;                             // all that stand by
-  std::unordered_map<request_id, position> where_;
+  std::unordered_map<request_id, waiting_request> all_;  // its elements stay where they are
+  std::map<std::uint8_t, waiting_line> lines_;           // by priority; none is empty between calls
+  waiting_line by_;                                      // all that stand by
+  service_levels levels_;
   turnover places_;
   line_pace pace_;
   double store_ = 0;          // seconds between a place and the begin of the computation, of late

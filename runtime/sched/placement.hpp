@@ -10,6 +10,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
+#include "runtime/base/service_share.hpp"
 #include "runtime/base/storage_tier.hpp"
 #include "runtime/base/units.hpp"
 
@@ -30,6 +31,7 @@ struct schedule_request {
   time_point arrival{};      ///< at the gateway; zero: now. Time spent before counts towards the TTFT
   bool resumed = false;      ///< a worker was lost in mid-answer: it may wait, but is never refused
   std::uint64_t tenant = 0;  ///< that sent it, as a hash; 0: unknown
+  service_share share;
 };
 
 /// A node that has leading blocks of a prompt in memory.

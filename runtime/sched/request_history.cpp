@@ -18,6 +18,7 @@ void request_history::came(const schedule_request& request, const prefix_holder&
   r.prompt_tokens = request.prompt_tokens;
   r.max_tokens = request.max_tokens;
   r.priority = request.priority;
+  r.share = request.share;
   r.answer = answer;
   r.holder = holder;
   r.keys.assign(request.keys.begin(), request.keys.end());

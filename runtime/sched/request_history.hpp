@@ -23,6 +23,7 @@ struct past_request {
   std::uint32_t output_tokens = 0;  ///< of its answer; 0: not known
   time_point first_token{};         ///< zero: there was none
   std::uint8_t priority = 1;
+  service_share share;
   std::size_t answer = 0;       ///< `answer_class`
   prefix_holder holder;         ///< where the most of its prompt was when it came
   std::vector<block_key> keys;  ///< of its full blocks

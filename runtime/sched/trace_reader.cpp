@@ -12,6 +12,7 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t longest_line = std::size_t{64} << 20;
+constexpr std::uint32_t most_weight = 1'000'000;
 
 /// A cursor over one line. Errors are texts; the caller adds file and line.
 class line_parser {
@@ -56,6 +57,9 @@ class line_parser {
     if (key == "input_length") return once(1, key, [&] { return length(out.input_tokens, 1); });
     if (key == "output_length") return once(2, key, [&] { return length(out.output_tokens, 0); });
     if (key == "hash_ids") return once(3, key, [&] { return ids(out.hash_ids); });
+    if (key == "tenant")
+      return once(4, key, [&] { return number(out.share.owner, std::uint64_t{0}, ~std::uint64_t{0}); });
+    if (key == "share") return once(5, key, [&] { return number(out.share.weight, 1u, most_weight); });
     return skip_value(0) ? "" : "a value expected " + where();
   }
 
@@ -116,14 +120,18 @@ class line_parser {
     return {};
   }
 
-  std::string length(std::uint32_t& out, std::uint32_t least) {
+  template <class Int>
+  std::string number(Int& out, Int least, Int most) {
     const auto text = number_text();
     if (text.empty()) return "a whole number expected " + where();
-    if (!whole(text, out) || out < least || out > options_.max_tokens) {
-      return "'" + std::string{text} + "' is not in [" + std::to_string(least) + ", " +
-             std::to_string(options_.max_tokens) + "]";
+    if (!whole(text, out) || out < least || out > most) {
+      return "'" + std::string{text} + "' is not in [" + std::to_string(least) + ", " + std::to_string(most) +
+             "]";
     }
     return {};
+  }
+  std::string length(std::uint32_t& out, std::uint32_t least) {
+    return number(out, least, options_.max_tokens);
   }
 
   std::string ids(std::vector<std::uint64_t>& out) {

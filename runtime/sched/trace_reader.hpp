@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/base/service_share.hpp"
 
 namespace mooncaf {
 
@@ -19,7 +20,8 @@ struct trace_record {
   std::uint32_t input_tokens = 0;  ///< at least 1
   std::uint32_t output_tokens = 0;
   std::vector<std::uint64_t>
-      hash_ids;  ///< one per block of the prompt, the last may be partial; equal ids, equal prefix
+      hash_ids;           ///< one per block of the prompt, the last may be partial; equal ids, equal prefix
+  service_share share{};  ///< of its tenant: `"tenant": 7, "share": 2`, both optional
   // What a file does not say:
   std::uint32_t max_tokens = 0;  ///< that it asks for; 0: not known
   std::optional<std::uint8_t> priority{};

@@ -37,8 +37,9 @@ std::uint32_t arrivals::open() {
     const double draw = priorities_.uniform();
     r.priority = draw < o.high_share ? 0 : draw < o.high_share + o.low_share ? 2 : 1;
   }
+  r.share = upcoming_.share;
   r.keys.swap(keys_);
-  ++w_.out.by_priority[r.priority].arrived;
+  w_.out.count(r.priority, r.share.owner, {.arrived = 1});
   return slot;
 }
 

@@ -19,6 +19,7 @@ std::vector<decision>& attempts::ask(std::uint32_t slot) {
   question.prompt_tokens = r.prompt_tokens;
   question.max_tokens = max_tokens_of(r);
   question.priority = r.priority;
+  question.share = r.share;
   question.arrival = time_point{duration{r.arrival}};
   question.resumed = r.delivered > 0;
   queue_.submit(question, w_.time.clock(), decided_);
@@ -48,7 +49,7 @@ void attempts::refuse_placed(std::uint32_t slot, const rejection& why) {
 }
 
 void attempts::count_refusal(const request_state_record& r, const rejection& why) {
-  auto& c = counts(r);
+  request_counts c;
   ++missed_;
   switch (why.stage) {
     case reject_stage::placement:
@@ -69,6 +70,7 @@ void attempts::count_refusal(const request_state_record& r, const rejection& why
       w_.out.wasted_prefill_s += r.prefill_seconds;
       break;
   }
+  count(r, c);
 }
 
 void attempts::first_token(std::uint32_t slot) {
@@ -94,14 +96,13 @@ void attempts::first_token(std::uint32_t slot) {
 
 void attempts::finish(std::uint32_t slot, double tbt) {
   const auto& r = w_.requests[slot];
-  auto& c = counts(r);
-  ++c.completed;
   const auto first_token = r.delivered > 0 ? past_.at(slot).first_token : r.first_token;
   const bool late = to_sec(first_token - r.arrival) > w_.options.ttft_slo_s;
   const bool slow = tbt > w_.options.tbt_slo_s;
-  c.ttft_missed += late;
-  c.tbt_missed += slow;
-  c.slo_met += !late && !slow;
+  request_counts c{.completed = 1};
+  c.ttft_missed = late, c.tbt_missed = slow;
+  c.slo_met = !late && !slow;
+  count(r, c);
   const double came = to_sec(r.arrival);
   w_.out.judged_met += !late && !slow && came >= w_.options.judged_from_s && came < w_.options.judged_to_s;
   if (late || slow) w_.out.missed_prefill_s += r.prefill_seconds;
@@ -174,7 +175,7 @@ void attempts::try_later(std::uint32_t slot) {
 
 void attempts::give_up(std::uint32_t slot) {
   const auto& r = w_.requests[slot];
-  ++counts(r).failed;
+  count(r, {.failed = 1});
   const bool was_late =
       r.delivered > 0 && to_sec(past_.at(slot).first_token - r.arrival) > w_.options.ttft_slo_s;
   missed_ += !was_late;

@@ -72,7 +72,9 @@ class attempts {
   void give_up(std::uint32_t slot);
   void close(std::uint32_t slot);
   past_attempts& past_of(std::uint32_t slot);
-  request_counts& counts(const request_state_record& r) { return w_.out.by_priority[r.priority]; }
+  void count(const request_state_record& r, const request_counts& what) {
+    w_.out.count(r.priority, r.share.owner, what);
+  }
 
   world& w_;
   arrivals& source_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "runtime/base/device_kv_stats.hpp"
@@ -16,7 +17,7 @@ namespace mooncaf::sim {
 
 inline constexpr std::size_t priorities = 3;  ///< high, normal, low
 
-/// Requests of one priority. Every request ends in exactly one of: completed, failed, a rejection.
+/// Requests of one priority, or of one tenant. Every request ends in exactly one of: completed, failed, a rejection.
 struct request_counts {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;
@@ -51,6 +52,12 @@ struct rule_change {
 
 struct outcome {
   std::array<request_counts, priorities> by_priority;
+  std::map<std::uint64_t, request_counts> by_tenant;  ///< of requests that have one
+  /// @param owner  the request's tenant; 0: none
+  void count(std::uint8_t priority, std::uint64_t owner, const request_counts& what) {
+    by_priority[priority] += what;
+    if (owner != 0) by_tenant[owner] += what;
+  }
   request_counts all() const noexcept {
     request_counts sum;
     for (const auto& c : by_priority) sum += c;

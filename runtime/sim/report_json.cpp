@@ -188,6 +188,9 @@ std::string to_json(const simulation_options& options, const outcome& o) {
   j.raw("high", json_of(o.by_priority[0]))
       .raw("normal", json_of(o.by_priority[1]))
       .raw("low", json_of(o.by_priority[2]));
+  json_object tenants;
+  for (const auto& [owner, counts] : o.by_tenant) tenants.raw(std::to_string(owner), json_of(counts));
+  j.raw("tenants", tenants.done());
   j.raw("ttft_s", json_of(o.ttft)).raw("queueing_s", json_of(o.queueing)).raw("gap_s", json_of(o.gap));
   j.raw("tbt_s", json_of(o.tbt)).raw("handover_s", json_of(o.handover));
   j.raw("ttft_cdf", json_cdf(o.ttft, cdf_step)).raw("tbt_cdf", json_cdf(o.tbt, cdf_step));

@@ -55,15 +55,16 @@ void requests(std::string& out, const outcome& o) {
     line("… at decode, after prefill", c.rejected_at_decode);
     line("… decode's memory would be full", c.rejected_memory);
   }
-  constexpr const char* names[] = {"high", "normal", "low"};
-  if (c.arrived == o.by_priority[1].arrived) return;
-  for (std::size_t p = 0; p < priorities; ++p) {
-    const auto& mine = o.by_priority[p];
-    put(out, "  %-6s priority: %llu arrived, %.2f %% inside both SLOs, %.1f %% rejected\n", names[p],
+  const auto part = [&](const std::string& name, const request_counts& mine) {
+    put(out, "  %s: %llu arrived, %.2f %% inside both SLOs, %.1f %% rejected\n", name.c_str(),
         static_cast<unsigned long long>(mine.arrived),
         share(static_cast<double>(mine.slo_met), static_cast<double>(mine.arrived)),
         share(static_cast<double>(mine.rejected()), static_cast<double>(mine.arrived)));
-  }
+  };
+  constexpr const char* names[] = {"high  ", "normal", "low   "};
+  for (std::size_t p = 0; c.arrived != o.by_priority[1].arrived && p < priorities; ++p)
+    part(std::string{names[p]} + " priority", o.by_priority[p]);
+  for (const auto& [owner, mine] : o.by_tenant) part("tenant " + std::to_string(owner), mine);
 }
 
 void cache(std::string& out, const outcome& o) {

@@ -36,6 +36,7 @@ struct request_state_record {
   std::uint32_t source = 0;     ///< … from this prefill instance, counted from 1; 0: they are here
   std::uint32_t delivered = 0;  ///< tokens that the client had before this attempt
   std::uint32_t decoded = 0;    ///< of this attempt, when its decode instance died
+  service_share share;
   std::uint8_t priority = 1;
   bool live = false;
   bool placed = false;

@@ -94,6 +94,7 @@ void shadow_play::take_lap(const shadow_question& q, const lap& l) {
     w.output_tokens = r.output_tokens;
     w.max_tokens = std::max(r.max_tokens, r.output_tokens);
     w.priority = std::min<std::uint8_t>(r.priority, priorities - 1);
+    w.share = r.share;
     for (const auto& key : r.keys) w.hash_ids.push_back(id_of(key));
     const auto held = std::min<std::size_t>(r.holder.blocks, r.keys.size());
     const auto instance = std::ranges::find(q.prefill, r.holder.node) - q.prefill.begin();

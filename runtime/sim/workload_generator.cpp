@@ -187,7 +187,10 @@ std::string to_json_line(const workload_record& r) {
                      ", \"output_length\": " + std::to_string(r.output_tokens) + ", \"hash_ids\": [";
   for (std::size_t i = 0; i < r.hash_ids.size(); ++i)
     line += (i == 0 ? "" : ", ") + std::to_string(r.hash_ids[i]);
-  return line + "]}";
+  line += "]";
+  if (r.share.owner != 0) line += ", \"tenant\": " + std::to_string(r.share.owner);
+  if (r.share.weight != 1) line += ", \"share\": " + std::to_string(r.share.weight);
+  return line + "}";
 }
 
 }  // namespace mooncaf::sim

@@ -163,13 +163,15 @@ class Client:
 
     def __init__(self, host, port, timeout=120):
         self.host, self.port, self.timeout = host, port, timeout * PATIENCE
+        self.key = None  # of the API
 
     def request(self, method, path, body=None, headers=None):
         """Returns (status, headers, bytes)."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
         try:
             payload = json.dumps(body) if isinstance(body, (dict, list)) else body
-            connection.request(method, path, payload, {"Content-Type": "application/json", **(headers or {})})
+            known = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+            connection.request(method, path, payload, {"Content-Type": "application/json", **known, **(headers or {})})
             response = connection.getresponse()
             return response.status, dict(response.getheaders()), response.read()
         finally:
@@ -258,8 +260,9 @@ class Cluster:
         self.processes[name] = process
         return process
 
-    def wait_healthy(self, host, port, seconds=60):
+    def wait_healthy(self, host, port, seconds=60, key=None):
         self.client = Client(host, port)
+        self.client.key = key
 
         def ready():
             for process in self.processes.values():

@@ -68,12 +68,13 @@ class Answer(asyncio.Protocol):
     computes meanwhile slows the cluster, which has no other machine. TTFT counts from when the request was due: a burst
     that the client cannot send at once has waited, too."""
 
-    def __init__(self, body, done, due):
-        self.body, self.done, self.begin, self.chunks = body, done, due, []
+    def __init__(self, body, key, done, due):
+        self.body, self.key, self.done, self.begin, self.chunks = body, key, done, due, []
 
     def connection_made(self, transport):
         transport.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                        b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(self.body) + self.body)
+                        b"Authorization: Bearer %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+                        % (self.key, len(self.body)) + self.body)
 
     def data_received(self, data):
         self.chunks.append((time.monotonic(), data))
@@ -110,7 +111,8 @@ async def play(port, rows, scale):
         due = begin + row["timestamp"] / 1000 / scale
         await asyncio.sleep(max(0, due - time.monotonic()))
         done = loop.create_future()
-        _, answer = await loop.create_connection(lambda b=body, d=done, t=due: Answer(b, d, t), "127.0.0.1", port)
+        key = row.get("key", "none").encode()
+        _, answer = await loop.create_connection(lambda b=body, k=key, d=done, t=due: Answer(b, k, d, t), "127.0.0.1", port)
         answers.append(answer)
         waits.append(done)
     await asyncio.wait_for(asyncio.gather(*waits), 600)
@@ -130,7 +132,7 @@ def tbt(gaps):
 
 # ---- clusters
 
-def start(cluster, prefill, decode, processes, profile, scale, *more):
+def start(cluster, prefill, decode, processes, profile, scale, *more, key=None):
     """`prefill` + `decode` instances in one process, or each in one of its own. Returns a client and its port."""
     http, control = free_port(), free_port()
     common = ["--device", f"model:{profile}", "--time-scale", str(scale), "--metrics-listen", "127.0.0.1:0",
@@ -145,7 +147,7 @@ def start(cluster, prefill, decode, processes, profile, scale, *more):
             cluster.start(f"prefill{i}", "--role", "prefill", "--prefill-instances", "1", *join)
         for i in range(decode):
             cluster.start(f"decode{i}", "--role", "decode", "--decode-instances", "1", *join)
-    client = cluster.wait_healthy("127.0.0.1", http)
+    client = cluster.wait_healthy("127.0.0.1", http, key=key)
     wait_until("all instances are there", lambda: len(client.cluster()["instances"]) == prefill + decode, 60)
     if processes:
         wait_until("the gateway can use every node", lambda: all(
@@ -281,6 +283,49 @@ def the_journal_of_an_overloaded_server_tells_whom_it_refused():
             print(f"    {' '.join(options)}: {refused} of {len(rows)} refused")
 
 
+TENANTS = """
+[flood]
+key = "f"
+[chat]
+key = "c"
+[paying]
+key = "p"
+share = 3
+operates = true
+"""
+
+
+def tenants_that_wait_take_turns_by_their_shares():
+    """One tenant asks for sixty answers at once. The first tokens of others who ask behind it come as if it had asked for its
+    turns alone, and sooner for the one with the larger share; simulated from the journal, too."""
+    with Cluster() as cluster:
+        at = pathlib.Path(cluster.folder.name)
+        (at / "keys").write_text(TENANTS)
+        own = lambda key, hashes, ms: {"timestamp": ms, "input_length": 2048, "output_length": 5, "key": key, "hash_ids": hashes}
+        rows = [own("f", [10 * i + k for k in range(4)], i) for i in range(60)]
+        for i in range(12):
+            rows += [own(key, [base + 10 * i + k for k in range(4)], 1000 + i) for key, base in (("c", 10_000), ("p", 20_000))]
+        client, http = start(cluster, 1, 1, True, "a800x8-llama70b", 2, "--api-keys-file", str(at / "keys"), "--journal", str(at / "decisions"),
+                             key="p")
+        answers = asyncio.run(play(http, rows, 2))
+        assert all(a["status"] == 200 for a in answers), [a["status"] for a in answers]
+        last = {key: max(a["ttft"] for a, r in zip(answers, rows) if r["key"] == key) for key in "fcp"}
+        print("    last first tokens, s: " + ", ".join(f"{key} {s:.1f}" for key, s in last.items()))
+        # Of a turn's five places three are p's: its 12 requests end after 20 places, c's after 12 more of c and of f.
+        assert last["p"] < last["c"] < last["f"], last
+        assert last["p"] < 0.45 * last["f"] and last["c"] < 0.7 * last["f"], last
+        cluster.wait_idle()
+        cluster.processes["front"].stop()
+        check_journal(at / "decisions", len(rows))
+        made = subprocess.run([BINARY, "trace", "from-journal", str(at / "decisions")], capture_output=True, text=True, check=True)
+        (at / "asked.jsonl").write_text(made.stdout)
+        asked = [json.loads(line) for line in made.stdout.splitlines()]
+        assert sorted((r.get("share", 1), sum(o["tenant"] == r["tenant"] for o in asked)) for r in {r["tenant"]: r for r in asked}.values()) == [
+            (1, 12), (1, 60), (3, 12)], asked
+        told = simulated(at / "asked.jsonl", 1, 1, "a800x8-llama70b")
+        assert sorted(t["arrived"] for t in told["tenants"].values()) == [12, 12, 60], told["tenants"]
+
+
 def a_server_that_adapts_plays_its_last_minutes():
     """It says how each rule would have done and what else would have helped, beside its work; ends when it is told to, and its
     journal gives the same decisions and advice."""
@@ -334,5 +379,5 @@ def a_live_cluster_and_its_simulation_agree():
 
 if __name__ == "__main__":
     main([answers_depend_on_the_prompt_alone, a_journal_of_a_served_trace_replays,
-          the_journal_of_an_overloaded_server_tells_whom_it_refused, a_server_that_adapts_plays_its_last_minutes,
+          the_journal_of_an_overloaded_server_tells_whom_it_refused, tenants_that_wait_take_turns_by_their_shares, a_server_that_adapts_plays_its_last_minutes,
           a_live_cluster_and_its_simulation_agree])

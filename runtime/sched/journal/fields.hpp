@@ -13,7 +13,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of the answers of core and queue. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 14;
+inline constexpr std::uint32_t journal_version = 15;
 
 /// How many values an enumeration has: a reader refuses others.
 template <class E>

@@ -97,6 +97,7 @@ class collector {
     r.arrival = arrival;
     r.record.input_tokens = std::max(in.request.prompt_tokens, 1u);
     const auto blocks = (std::uint64_t{r.record.input_tokens} + block_tokens_ - 1) / block_tokens_;
+    r.record.share = in.request.share;
     r.whole = blocks <= in.request.keys.size() + 1;
     if (!r.whole) return;
     for (std::uint64_t i = 0; i < blocks; ++i) {

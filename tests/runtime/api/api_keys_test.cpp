@@ -33,6 +33,7 @@ operates = true
 priority = "low"
 requests_per_minute = 60
 max_concurrent = 3
+share = 4
 )",
                                       "keys");
   REQUIRE(parsed.has_value());
@@ -49,6 +50,7 @@ max_concurrent = 3
   CHECK(b.priority == 2);
   CHECK(b.per_minute == 60);
   CHECK(b.concurrent == 3);
+  CHECK(b.share == 4);
 }
 
 TEST_CASE("a file that is wrong is refused with the line") {
@@ -61,6 +63,7 @@ TEST_CASE("a file that is wrong is refused with the line") {
             .starts_with("keys:3: a.priority must be high"));
   CHECK(keys_complaint("[a]\nkey = \"x\"\nmax_concurrent = 0\n")
             .starts_with("keys:3: a.max_concurrent must be"));
+  CHECK(keys_complaint("[a]\nkey = \"x\"\nshare = 0\n").starts_with("keys:3: a.share must be a whole"));
   CHECK(keys_complaint("[a]\nkey = \"x\"\nown_cache = 1\n")
             .starts_with("keys:3: a.own_cache must be true or false"));
   CHECK(keys_complaint("[a]\nkey = \"x\"\nnonsense = 1\n").starts_with("keys:3: a.nonsense is unknown"));
@@ -149,4 +152,14 @@ TEST_CASE("a cache of one's own has a salt that nobody else can send") {
     CHECK(shares->salt(asked) != own->salt(""));
     CHECK(other->salt(asked) != own->salt(""));
   }
+}
+
+TEST_CASE("requests take turns by tenant: its users share one turn, and those without a name are together") {
+  api_keys keys{{{.name = "a", .key = "ka", .share = 3}, {.name = "b", .key = "kb"}, {.key = "kc"}}};
+  const auto a = keys.find("Bearer ka")->share(), b = keys.find("Bearer kb")->share();
+  CHECK(a.weight == 3);
+  CHECK(b.weight == 1);
+  CHECK(a.owner != b.owner);
+  CHECK(a.owner != 0);
+  CHECK(keys.find("Bearer kc")->share() == service_share{});
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <ranges>
 #include <set>
 
 #include "tests/runtime/sched/world.hpp"
@@ -67,6 +68,42 @@ struct queue_world {
 };
 
 using ids = std::vector<std::uint64_t>;
+
+/// Like `queue_world`, full, with requests of tenants who wait.
+struct shared_world : queue_world {
+  std::uint64_t running = 0;  ///< 1 to 4 fill it
+
+  explicit shared_world(std::size_t max_queued = 100) : queue_world(max_queued) {
+    for (std::uint64_t id = 1; id <= 4; ++id) submit(id, start);
+  }
+  void wait(std::uint64_t id, service_share share, time_point now = start, std::uint32_t prompt_tokens = 10,
+            std::uint8_t priority = 1) {
+    auto r = request_of(id, {}, prompt_tokens);
+    r.share = share;
+    r.priority = priority;
+    out.clear();
+    queue.submit(r, now, out);
+  }
+  /// A place becomes free. @returns who gets it.
+  std::uint64_t next(time_point now = start) {
+    const auto ends = running < 4 ? ++running : after_[running++ - 4];
+    core.cancelled(request_id{ends}, now);
+    const auto got = advance(now);
+    if (got.size() != 1) return 0;
+    after_.push_back(got.front());
+    return got.front();
+  }
+  ids next_ones(int many, time_point now = start) {
+    ids got;
+    while (many-- > 0) got.push_back(next(now));
+    return got;
+  }
+
+ private:
+  ids after_;  // placed from the line
+};
+
+constexpr service_share alice{1, 1}, bob{2, 1}, carol{3, 2};
 
 }  // namespace
 
@@ -340,4 +377,119 @@ TEST_CASE("a request waits while decoding is as slow as its SLO allows, and neve
   const auto step = w.core.cluster().decode().step(0, 0, false);
   CHECK(step <= w.core.options().tbt_slo);
   CHECK(w.queue.size() == 400 - placed);
+}
+
+TEST_CASE("tenants that wait take turns, each by arrival, and a flood holds nobody back") {
+  shared_world w;
+  for (std::uint64_t id = 10; id < 30; ++id) w.wait(id, alice);
+  for (std::uint64_t id = 40; id < 43; ++id) w.wait(id, bob, start + 1s);
+  CHECK(w.queue.before(request_id{40}, start + 1s) == 1);
+  CHECK(w.queue.before(request_id{42}, start + 1s) == 5);
+  CHECK(w.next_ones(7, start + 1s) == ids{10, 40, 11, 41, 12, 42, 13});
+  // Bob has asked for nothing for a while, which earns him no more than the next turn.
+  CHECK(w.next_ones(3, start + 1s) == ids{14, 15, 16});
+  for (std::uint64_t id = 50; id < 53; ++id) w.wait(id, bob, start + 2s);
+  CHECK(w.next_ones(4, start + 2s) == ids{17, 50, 18, 51});
+}
+
+TEST_CASE("a tenant of twice the weight has two turns for each of another's") {
+  shared_world w;
+  for (std::uint64_t id = 10; id < 30; ++id) w.wait(id, alice);
+  for (std::uint64_t id = 40; id < 60; ++id) w.wait(id, carol);
+  const auto got = w.next_ones(12);
+  CHECK(std::ranges::count_if(got, [](auto id) { return id < 30; }) == 4);
+  // … and one whose requests take three times as much of what is scarce has a turn for three of another's.
+  shared_world long_ones;
+  for (std::uint64_t id = 10; id < 20; ++id) long_ones.wait(id, alice, start, 300);
+  for (std::uint64_t id = 40; id < 70; ++id) long_ones.wait(id, bob, start, 100);
+  const auto turns = long_ones.next_ones(8);
+  CHECK(std::ranges::count_if(turns, [](auto id) { return id < 20; }) == 2);
+}
+
+TEST_CASE("classes go before turns, and a class ages by its oldest request whoever sent it") {
+  shared_world w;
+  w.wait(10, alice, start, 10, 2);
+  w.wait(11, bob, start + 1s, 10, 1);
+  w.wait(12, bob, start + 2s, 10, 1);
+  w.wait(13, alice, start + 3s, 10, 0);
+  CHECK(w.next(start + 4s) == 13);
+  CHECK(w.next(start + 4s) == 11);
+  w.wait(14, alice, start + 5s, 10, 1);  // alice has had a place, as bob has
+  CHECK(w.next(start + 5s) == 12);
+  // After twice ten seconds the low class is as urgent as a fresh high one.
+  w.wait(15, bob, start + 20s, 10, 1);
+  CHECK(w.next(start + 21s) == 10);
+}
+
+TEST_CASE("of a full line the tenant with the most gives way, and its latest request") {
+  shared_world w{10};
+  for (std::uint64_t id = 10; id < 20; ++id) w.wait(id, alice);
+  CHECK(w.out.empty());
+  w.wait(40, bob);
+  CHECK(w.refused() == ids{19});
+  w.wait(20, alice);
+  CHECK(w.refused() == ids{20});
+  for (std::uint64_t id = 41; id < 45; ++id) w.wait(id, bob);
+  w.wait(45, bob);
+  CHECK(w.refused() == ids{45});
+  CHECK(w.queue.size() == 10);
+  // Who counts twice may wait with twice as many.
+  for (std::uint64_t id = 60; id < 70; ++id) w.wait(id, carol);
+  std::size_t waits = 0;
+  for (std::uint64_t id = 60; id < 70; ++id) waits += w.queue.waits(request_id{id});
+  CHECK(waits == 5);
+}
+
+TEST_CASE("where not all can be in time, requests of the tenant with the most stand by") {
+  shared_world w;
+  // 1 ms a token is told, and 30 s are there: Alice asks for 40 s, Bob for 10.
+  w.wait(40, bob, start, 10'000);
+  for (std::uint64_t id = 10; id < 30; ++id) w.wait(id, alice, start, 2000);
+  CHECK(w.queue.standing_by() >= 5);
+  CHECK(w.queue.before(request_id{40}, start) < w.queue.size() - w.queue.standing_by());
+  // Without names the dearest of all would.
+  shared_world one;
+  one.wait(40, alice, start, 10'000);
+  for (std::uint64_t id = 10; id < 30; ++id) one.wait(id, alice, start, 2000);
+  CHECK(one.queue.before(request_id{40}, start) >= one.queue.size() - one.queue.standing_by());
+}
+
+TEST_CASE("tenants that always wait get service by their weights, whatever their requests cost") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random{seed};
+    service_levels levels;
+    waiting_line line;
+    std::map<std::uint64_t, waiting_request> all;
+    std::map<std::uint64_t, double> had;
+    std::uint64_t next = 0;
+    const std::vector<service_share> tenants{
+        {1, 1}, {2, 1 + static_cast<std::uint32_t>(random() % 5)}, {3, 7}};
+    const auto comes = [&](const service_share& share) {
+      auto& w = all[++next];
+      w.what = request_of(next, {}, 10);
+      w.what.share = share;
+      w.what.arrival = start + std::chrono::milliseconds(next);
+      w.cost = 0.1 + static_cast<double>(random() % 100) / 100;
+      levels.begins_to_wait(share);
+      line.put(w);
+    };
+    for (const auto& t : tenants) comes(t), comes(t);
+    for (int turn = 0; turn < 500; ++turn) {
+      auto& w = line.next(levels);
+      CHECK(&w == line.in_order(levels).front().second);
+      const auto share = w.what.share;
+      had[share.owner] += w.cost / share.weight;
+      levels.serve(share.owner, w.cost);
+      line.take_out(w);
+      all.erase(w.what.id.value);
+      comes(share);
+      levels.ends_to_wait(share.owner);
+      // Between two there are never more than the dearest requests of both.
+      const auto [least, most] = std::ranges::minmax(had | std::views::values);
+      if (had.size() == tenants.size()) CHECK(most - least <= 2 * 1.1);
+    }
+    for (const auto& [_, w] : all) levels.ends_to_wait(w.what.share.owner);
+    CHECK(levels.owners() == 0);
+  }
 }

@@ -38,6 +38,11 @@ TEST_CASE("a trace is read as it stands") {
   CHECK((*two)[0].hash_ids[13] == 13);
   CHECK((*two)[1].timestamp_ms == 12);
   CHECK((*two)[1].hash_ids[0] == ~std::uint64_t{0});
+  CHECK((*two)[1].share == service_share{});
+  const auto shares = read_trace(
+      R"({"timestamp": 0, "input_length": 5, "output_length": 5, "hash_ids": [1], "tenant": 18446744073709551615, "share": 3})");
+  REQUIRE(shares.has_value());
+  CHECK(shares->front().share == service_share{~std::uint64_t{0}, 3});
 }
 
 TEST_CASE("a bad line is named with its number and the reason") {
@@ -47,6 +52,10 @@ TEST_CASE("a bad line is named with its number and the reason") {
   };
   for (const row& r : {
            row{"[]", "not a JSON object"},
+           row{R"({"timestamp": 0, "input_length": 5, "output_length": 5, "hash_ids": [1], "share": 0})",
+               "share: '0' is not in [1, 1000000]"},
+           row{R"({"timestamp": 0, "input_length": 5, "output_length": 5, "hash_ids": [1], "tenant": -1})",
+               "tenant: '-1' is not in [0, 18446744073709551615]"},
            row{"hello", "not a JSON object"},
            row{"{", "a field's name expected at the end of the line"},
            row{"{}", "timestamp is missing"},
