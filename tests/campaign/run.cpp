@@ -121,6 +121,7 @@ void execution::begin(const request_plan& plan) {
     generation g;
     g.prompt = plan.prompt;
     g.sampling.max_tokens = plan.tokens;
+    g.share = {plan.tokens % 3, 1 + plan.tokens % 2};
     g.sink = sink;
     c.answers.push_back(std::move(sink));
     c.request->generations.push_back(std::move(g));

@@ -59,7 +59,8 @@ TEST_CASE("whatever is simulated, every request ends exactly once and no instanc
     w.requests = 400;
     w.burstiness = random.below(2) == 0 ? 0 : 10;
     w.seed = seed;
-    const auto records = all_of(w);
+    auto records = all_of(w);
+    for (auto& r : records) r.share.owner = random.below(4), r.share.weight = 1 + r.share.owner;
     const auto options = random_options(random);
     REQUIRE(check_options(options));
     simulation s{options};
@@ -70,6 +71,12 @@ TEST_CASE("whatever is simulated, every request ends exactly once and no instanc
     CHECK(c.arrived == 400);
     CHECK(c.completed + c.rejected() == c.arrived);
     CHECK(c.slo_met <= c.completed);
+    CHECK(out->by_tenant.size() == 3);
+    for (const auto& [owner, own] : out->by_tenant) {
+      CHECK(own.arrived == static_cast<std::uint64_t>(std::ranges::count(
+                               records, owner, [](const workload_record& r) { return r.share.owner; })));
+      CHECK(own.completed + own.rejected() == own.arrived);
+    }
     // Memory refuses before prefill where it is foreseen, and after it where it is not.
     CHECK(c.completed + c.rejected_at_decode <= out->ttft.count());
     CHECK(out->ttft.count() <= c.completed + c.rejected_at_decode + c.rejected_memory);

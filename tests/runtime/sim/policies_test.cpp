@@ -223,6 +223,31 @@ TEST_CASE("requests of high priority keep their goodput while the others make ro
   CHECK(loaded.all().rejected() > 0);
 }
 
+TEST_CASE("what a tenant asks for beyond its share costs the others next to nothing") {
+  auto o = a800_cluster(8, 8);
+  o.admission = admission_policy::queue;
+  const auto calm = conversation_like(4000);
+  auto flooded = calm;
+  for (std::size_t i = 0; i < calm.size(); ++i) {
+    flooded[i].share.owner = 1 + i % 4;
+    if (i % 4 != 0 || i < 1000 || i > 3000) continue;
+    for (std::uint64_t copy = 1; copy <= 12; ++copy) {
+      auto& more = flooded.emplace_back(flooded[i]);
+      for (auto& id : more.hash_ids) id += copy << 40;
+    }
+  }
+  std::ranges::stable_sort(flooded, {}, &workload_record::timestamp_ms);
+  const auto unloaded = run(o, calm);
+  o.speed = 0.7 / (unloaded.prefill_busy * unloaded.span_s / unloaded.last_arrival_s);
+  const double before = run(o, calm).slo_share();
+  const auto share = [](const request_counts& c) {
+    return static_cast<double>(c.slo_met) / static_cast<double>(c.arrived);
+  };
+  const auto out = run(o, flooded);
+  CHECK(share(out.by_tenant.at(1)) < 0.7);  // nobody has room for all of that
+  for (std::uint64_t owner = 2; owner <= 4; ++owner) CHECK(share(out.by_tenant.at(owner)) >= 0.97 * before);
+}
+
 namespace {
 
 /// Keys of a prompt of its own.
