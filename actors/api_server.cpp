@@ -478,6 +478,7 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
   const auto made = std::make_shared<answer>(std::move(setup));
   auto client = std::make_shared<client_request>();
   client->trace_id = c.headers.front().second;
+  client->tenant = c.who->settings().name;
   client->traceparent = c.request.header("traceparent");
   client->arrived = clock_type::now();
   for (std::size_t p = 0; p < prompts.size(); ++p) {

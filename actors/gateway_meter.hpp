@@ -39,10 +39,12 @@ class gateway_meter final : public gateway_observer {
   void attempt_failed(request_id request, const error& cause) override {
     log_info("again", {{"request", to_string(request)}, {"cause", to_string(cause)}});
   }
-  void over(std::string_view outcome, duration elapsed) override {
-    if (meters_) meters_->request_over(std::string{outcome}, elapsed);
+  void over(std::string_view outcome, const std::string& tenant, duration elapsed) override {
+    if (meters_) meters_->request_over(std::string{outcome}, tenant, elapsed);
   }
   void traced(const request_trace& trace) override {
+    if (meters_ && trace.ttft > duration{})
+      meters_->tokens_of_tenant(trace.tenant, trace.prompt_tokens, trace.cached_tokens, trace.output_tokens);
     if (traces_) traces_->add(trace);
   }
   void waiting(std::size_t requests) override {

@@ -72,6 +72,9 @@ struct metrics::registered {
 
   family& of(series s) { return families[static_cast<std::size_t>(s)]; }
 
+  void add_to(series s, const std::vector<std::string>& values, double more) {
+    of(s).counters->Add(labels(s, values)).Increment(more);
+  }
   Labels labels(series s, const std::vector<std::string>& values) const {
     auto out = model;
     for (std::size_t i = 0; i < values.size(); ++i) out.emplace(info_of(s).labels.at(i), values[i]);
@@ -97,18 +100,25 @@ void metrics::tokens_generated(std::uint32_t count) {
   r_->of(series::generation_tokens).counter->Increment(count);
 }
 
-void metrics::request_over(const std::string& outcome, duration elapsed) {
-  r_->of(series::requests).counters->Add(r_->labels(series::requests, {outcome})).Increment();
+void metrics::request_over(const std::string& outcome, const std::string& tenant, duration elapsed) {
+  r_->add_to(series::requests, {outcome}, 1);
+  if (!tenant.empty()) r_->add_to(series::tenant_requests, {tenant, outcome}, 1);
   if (outcome == "finished") r_->of(series::request_time).histogram->Observe(to_seconds(elapsed));
+}
+
+void metrics::tokens_of_tenant(const std::string& tenant, std::uint32_t prompt, std::uint32_t cached,
+                               std::uint32_t output) {
+  if (tenant.empty()) return;
+  r_->add_to(series::tenant_tokens, {tenant, "prompt"}, prompt);
+  r_->add_to(series::tenant_tokens, {tenant, "cached"}, cached);
+  r_->add_to(series::tenant_tokens, {tenant, "output"}, output);
 }
 
 void metrics::prefill_wasted(std::uint32_t tokens) {
   r_->of(series::wasted_prefill_tokens).counter->Increment(tokens);
 }
 
-void metrics::device_failed(const std::string& role) {
-  r_->of(series::device_failures).counters->Add(r_->labels(series::device_failures, {role})).Increment();
-}
+void metrics::device_failed(const std::string& role) { r_->add_to(series::device_failures, {role}, 1); }
 
 void metrics::set(series of, double value, const std::vector<std::string>& labels) {
   auto& f = r_->of(of);

@@ -27,7 +27,11 @@ class metrics {
   void placed(duration elapsed);
   void tokens_generated(std::uint32_t count);
   /// @param outcome  "finished", "failed", "cancelled" or "rejected".
-  void request_over(const std::string& outcome, duration elapsed);
+  /// @param tenant  empty: none.
+  void request_over(const std::string& outcome, const std::string& tenant, duration elapsed);
+  /// A request has ended that had a first token. @param tenant  empty: none, and not counted here.
+  void tokens_of_tenant(const std::string& tenant, std::uint32_t prompt, std::uint32_t cached,
+                        std::uint32_t output);
   /// Prompt tokens that were computed for a request that decode refused.
   void prefill_wasted(std::uint32_t tokens);
   /// A worker's device failed. @param role  "prefill" or "decode".

@@ -60,6 +60,7 @@ struct generation {
 struct client_request {
   std::string trace_id;     ///< the client's x-request-id, or ours
   std::string traceparent;  ///< the client's, of W3C Trace Context; empty: none
+  std::string tenant;       ///< its name; empty: none
   time_point arrived;
   /// Generations with the same prompt run one after the other until the first has its first token, so that
   /// the others find the prompt in the cache.

@@ -490,10 +490,11 @@ void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono
 void gateway_core::measure_end(const live_ptr& request, std::string_view outcome, finish_reason finish,
                                const error* failure, time_point now) {
   for (std::size_t i = 0; i <= request->followers.size(); ++i)
-    observer_.over(outcome, now - request->client->arrived);
+    observer_.over(outcome, request->client->tenant, now - request->client->arrived);
   observer_.traced({.id = request->id.request,
                     .traceparent = request->client->traceparent,
                     .name = request->client->trace_id,
+                    .tenant = request->client->tenant,
                     .arrived = request->client->arrived,
                     .ended = now,
                     .outcome = outcome,

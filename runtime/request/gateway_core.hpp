@@ -79,7 +79,8 @@ class gateway_observer {
   virtual void prefill_wasted(std::uint32_t tokens) = 0;
   virtual void attempt_failed(request_id request, const error& cause) = 0;
   /// @param outcome  finished, cancelled, rejected or failed.
-  virtual void over(std::string_view outcome, duration elapsed) = 0;
+  /// @param tenant  its name; empty: none.
+  virtual void over(std::string_view outcome, const std::string& tenant, duration elapsed) = 0;
   /// The same of one generation, step by step; before its sink is told.
   virtual void traced(const request_trace& /*trace*/) {}
   /// Requests without a place.

@@ -28,6 +28,7 @@ struct request_trace {
   request_id id;
   std::string traceparent;  ///< the client's header (W3C Trace Context); empty: none
   std::string name;         ///< the client's x-request-id, or ours
+  std::string tenant;       ///< empty: none
   time_point arrived;
   time_point ended;
   std::string_view outcome;  ///< finished, cancelled, rejected or failed

@@ -436,7 +436,8 @@ TEST_CASE_FIXTURE(node_world, "what a node's actors count is what its scraper re
   m.set(series::ssd, 1, {"refuses_writes"});
   m.set(series::queued, 2);
   m.device_failed("decode");
-  m.request_over("rejected", 1s);
+  m.request_over("rejected", "a tenant", 1s);
+  m.tokens_of_tenant("a tenant", 5, 4, 3);
   testing::check_golden("status/metrics.txt", m.text());
   stop(under_test);
 }

@@ -283,7 +283,7 @@ class gateway_twin final : public gateway_observer {
   void token(std::optional<duration>) override {}
   void prefill_wasted(std::uint32_t) override {}
   void attempt_failed(request_id, const error&) override { ++attempts; }
-  void over(std::string_view, duration) override {}
+  void over(std::string_view, const std::string&, duration) override {}
   void waiting(std::size_t) override {}
   std::uint64_t attempts = 0;  ///< that failed
 

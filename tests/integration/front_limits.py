@@ -6,6 +6,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import re
 import resource
 import socket
 import ssl
@@ -183,6 +184,11 @@ operates = true
         for path in ("/cluster", "/metrics", "/integrity"):
             of = lambda key: server.request("GET", path, headers={"Authorization": "Bearer " + key})[0]
             assert (of("k-plain"), of("k-boss")) == (403, 200), path
+        told = server.request("GET", "/metrics", headers={"Authorization": "Bearer k-boss"})[2].decode()
+        counted = {(m[1] or m[2], m[3]): float(m[4]) for m in re.finditer(
+            r'^mooncaf_tenant_\w+_total{(?:kind="(\w+)",)?model_name="[^"]*",(?:outcome="(\w+)",)?tenant="(\w+)"} (\S+)$', told, re.M)}
+        assert counted["finished", "alone"] == 2 and counted["finished", "small"] == 4, counted
+        assert counted["prompt", "alone"] > 2 * counted["cached", "alone"] - 1 > 600 and counted["output", "alone"] == 2, counted
 
 
 def a_key_may_come_from_the_environment():

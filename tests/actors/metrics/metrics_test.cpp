@@ -54,8 +54,10 @@ TEST_CASE("a request shows in tokens, hits and latencies") {
   m.tokens_generated(1);
   m.token_gap(8ms);
   m.tokens_generated(1);
-  m.request_over("finished", 2s);
-  m.request_over("rejected", 1s);
+  m.request_over("finished", "a", 2s);
+  m.request_over("rejected", "", 1s);
+  m.tokens_of_tenant("a", 100, 64, 2);
+  m.tokens_of_tenant("", 1, 1, 1);
   const auto text = m.text();
   CHECK(value_of(text, R"(vllm:prompt_tokens_total{model_name="m"})") == "100");
   CHECK(value_of(text, R"(vllm:prefix_cache_queries_total{model_name="m"})") == "100");
@@ -68,6 +70,15 @@ TEST_CASE("a request shows in tokens, hits and latencies") {
   CHECK(value_of(text, R"(vllm:e2e_request_latency_seconds_count{model_name="m"})") == "1");
   CHECK(value_of(text, R"(mooncaf_requests_total{model_name="m",outcome="finished"})") == "1");
   CHECK(value_of(text, R"(mooncaf_requests_total{model_name="m",outcome="rejected"})") == "1");
+  CHECK(value_of(text, R"(mooncaf_tenant_requests_total{model_name="m",outcome="finished",tenant="a"})") ==
+        "1");
+  const auto tokens = [&](const std::string& kind) {
+    return value_of(text, R"(mooncaf_tenant_tokens_total{kind=")" + kind + R"(",model_name="m",tenant="a"})");
+  };
+  CHECK(tokens("prompt") == "100");
+  CHECK(tokens("cached") == "64");
+  CHECK(tokens("output") == "2");
+  CHECK(text.find(R"(tenant="")") == std::string::npos);
 }
 
 TEST_CASE("state is what was reported last") {

@@ -22,7 +22,7 @@ struct quiet final : gateway_observer {
   void token(std::optional<duration>) override {}
   void prefill_wasted(std::uint32_t) override {}
   void attempt_failed(request_id, const error&) override {}
-  void over(std::string_view, duration) override {}
+  void over(std::string_view, const std::string&, duration) override {}
   void traced(const request_trace& trace) override { traces.push_back(trace); }
   void waiting(std::size_t) override {}
 
