@@ -61,7 +61,8 @@ if(MOONCAF_SANITIZE)
     target_compile_options(mooncaf_options INTERFACE -fsanitize=fuzzer-no-link)
   endif()
   if(MOONCAF_SANITIZE MATCHES "undefined")
-    # CAF 0.17 binds null references in its init functions and its intrusive queues trip vptr.
-    target_compile_options(mooncaf_options INTERFACE -fno-sanitize=null,vptr -fno-sanitize-recover=all)
+    # CAF 0.17 binds null references in its init functions and its intrusive queues trip vptr. What object-size sees
+    # AddressSanitizer sees, and it takes a sixth of clang's time.
+    target_compile_options(mooncaf_options INTERFACE -fno-sanitize=null,vptr,object-size -fno-sanitize-recover=all)
   endif()
 endif()

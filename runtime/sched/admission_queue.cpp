@@ -158,13 +158,16 @@ void admission_queue::plan(time_point now) {
       stand_by(*w);
       continue;
     }
-    const bool late = !is_in_time(*w, wait, now);
+    bool late = !is_in_time(*w, wait, now);
     wait += w->cost;
     if (!w->what.resumed) kept.add(*w, turn++);
-    if (!late) continue;
-    auto& gives_way = kept.give_up_one();
-    wait -= gives_way.cost;
-    stand_by(gives_way);
+    while (late) {
+      auto& gives_way = kept.give_up_one();
+      wait -= gives_way.cost;
+      stand_by(gives_way);
+      // One of another owner may be cheaper than it, and not enough.
+      late = &gives_way != w && gives_way.cost < w->cost && !is_in_time(*w, wait - w->cost, now);
+    }
   }
   forget_empty_lines();
 }
