@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/stray_errors.hpp"
+#include "runtime/engines/engine_facts.hpp"
 
 namespace mooncaf {
 
@@ -55,6 +56,7 @@ engine_worker_actor::behavior_type engine_worker::make_behavior() {
       },
       [this](blocks_atom, const engine_news_ptr& news) { tell(&engine_core::news, *news); },
       [this](event_atom, const error& why) { tell(&engine_core::looked, why); },
+      [this](load_atom, std::uint32_t requests) { core_.counted(requests); },
       [this](tick_atom) { tick(); },
   };
 }
@@ -70,6 +72,11 @@ void engine_worker::tick() {
   setup_.engine->get("/health", look_limit,
                      [self = engine_worker_actor{this}](const result<std::string>& answer) {
                        caf::anon_send(self, event_atom_v, answer ? error{} : answer.error());
+                     });
+  setup_.engine->get("/metrics", look_limit,
+                     [self = engine_worker_actor{this}](const result<std::string>& answer) {
+                       const auto requests = answer ? requests_in(*answer) : std::nullopt;
+                       if (requests) caf::anon_send(self, load_atom_v, *requests);
                      });
   delayed_send(this, look_interval, tick_atom_v);
 }

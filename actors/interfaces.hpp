@@ -168,6 +168,8 @@ using engine_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, blocks_atom, engine_news_ptr),
     // INTERNAL: the engine was looked at, and why it does not serve.
     MOONCAF_RPC(void, event_atom, error),
+    // INTERNAL: so many requests are there.
+    MOONCAF_RPC(void, load_atom, std::uint32_t),
     // INTERNAL: looks at the engine.
     MOONCAF_RPC(void, tick_atom)>;
 

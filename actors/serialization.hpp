@@ -38,6 +38,8 @@ template <>
 inline constexpr std::array growth_of<node_report>{growth{13, 16}};
 template <>
 inline constexpr std::array growth_of<schedule_job>{growth{14, 12}};
+template <>
+inline constexpr std::array growth_of<worker_load>{growth{14, 13}};
 }  // namespace wire
 
 template <class Inspector>

@@ -69,8 +69,9 @@ void engine_core::begun(attempt& a, const sampled_token& token, finish_reason fi
 void engine_core::stepped(attempt& a, std::size_t tokens, time_point now) {
   step_.steps += tokens;
   step_.step_ns = (now - *a.latest).count() / static_cast<std::int64_t>(tokens);
-  step_.step_batch = decoding_;
-  step_.step_context_tokens = context_tokens_;
+  usual_context_ = context_tokens_ / decoding_;
+  step_.step_batch = decoding_ + others_;
+  step_.step_context_tokens = all_context();
 }
 
 /// An answer ends where our own workers' would; the engine's word counts where it knows more, e.g. of its context's end.
@@ -215,13 +216,22 @@ void engine_core::looked(const error& why, time_point now) {
   // Whatever it held is gone with it; where it is not, its news will say so again.
   told_.forget(held_);
   assumed_.forget(held_);
+  others_ = beyond_ours_ = 0;
   fail_all(why, now);
+}
+
+/// An answer of ours may have ended here and not yet there, or the other way round: two counts in a row have to say so.
+void engine_core::counted(std::uint32_t requests) {
+  const auto ours = static_cast<std::uint32_t>(attempts_.size());
+  const auto beyond = requests - std::min(requests, ours);
+  others_ = std::min(beyond, std::exchange(beyond_ours_, beyond));
 }
 
 std::pair<worker_load, worker_load> engine_core::load(time_point now) const {
   worker_load prefill, decode = step_;
   decode.running = decoding_;
-  decode.context_tokens = context_tokens_;
+  decode.context_tokens = all_context();
+  decode.others = others_;
   for (const auto& [owner, a] : attempts_) {
     if (a.latest) continue;
     ++prefill.waiting;

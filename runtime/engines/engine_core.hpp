@@ -95,6 +95,8 @@ class engine_core {
   void news(const engine_news& news);
   /// Whether the engine answered when it was looked at; @param why  code none: it did.
   void looked(const error& why, time_point now);
+  /// The engine says that so many requests run or wait there, ours among them.
+  void counted(std::uint32_t requests);
   /// A conductor wants to know of all blocks from now on.
   void follow();
   /// The process leaves: gives its requests back and takes no more.
@@ -121,6 +123,8 @@ class engine_core {
   void fail_all(const error& cause, time_point now);
   void end(std::uint64_t owner, time_point now);
   void used(const attempt& a);
+  /// Context of all requests that decode there; what others have is not told, and taken to be like ours.
+  std::uint64_t all_context() const noexcept { return context_tokens_ + others_ * usual_context_; }
 
   engine_core_options options_;
   std::unordered_map<std::uint64_t, attempt> attempts_;  ///< by owner
@@ -133,6 +137,9 @@ class engine_core {
   std::uint32_t missed_ = 0;          ///< looks in a row without an answer
   std::uint32_t decoding_ = 0;        ///< attempts with their first token
   std::uint64_t context_tokens_ = 0;  ///< … of all their contexts
+  std::uint32_t others_ = 0;          ///< requests that came to the engine past us
+  std::uint32_t beyond_ours_ = 0;     ///< … by its latest count alone
+  std::uint64_t usual_context_ = 0;   ///< of a request of ours, as last known
   time_point latest_first_;           ///< first token, of any
   worker_load step_;                  ///< the latest step
   duration busy_{};                   ///< until now, but for

@@ -1,5 +1,6 @@
 #include "runtime/engines/engine_facts.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -48,6 +49,26 @@ result<engine_facts> read_models(std::string_view body, std::string_view wanted)
   if (wanted.empty()) return fail(ec::not_found, "GET /v1/models: the engine serves no model");
   return fail(ec::not_found, "GET /v1/models: the engine serves no '" + std::string{wanted} + "'; it has " +
                                  (names.empty() ? "none" : names));
+}
+
+std::optional<std::uint32_t> requests_in(std::string_view metrics) {
+  constexpr double most = 1e6;  // beyond belief
+  double all = 0;
+  bool told = false;
+  while (!metrics.empty()) {
+    const auto line = metrics.substr(0, metrics.find('\n'));
+    metrics.remove_prefix(std::min(line.size() + 1, metrics.size()));
+    const auto name = line.substr(0, line.find_first_of("{ "));
+    if (name != "vllm:num_requests_running" && name != "vllm:num_requests_waiting") continue;
+    // A label's text may have any sign, but the value stands behind the last brace.
+    const auto value = line.substr(line.find_last_of("} ") + 1);
+    double count = 0;
+    const auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), count);
+    if (code != std::errc{} || end == value.data() || !(count >= 0 && count <= most)) return std::nullopt;
+    all += count, told = true;
+  }
+  if (!told || all > most) return std::nullopt;
+  return static_cast<std::uint32_t>(all);
 }
 
 std::uint64_t cache_tokens_in(std::string_view metrics) {

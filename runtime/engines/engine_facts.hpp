@@ -2,6 +2,7 @@
 // Facts that an engine tells of itself, for the start.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,9 @@ result<engine_facts> read_models(std::string_view body, std::string_view wanted)
 
 /// The tokens of KV in the answer to `GET /metrics`, as vLLM's `vllm:cache_config_info` has them; 0: it does not.
 std::uint64_t cache_tokens_in(std::string_view metrics);
+
+/// Requests that run or wait in the engine, as vLLM's `vllm:num_requests_running` and `…_waiting` have them; empty: the answer to
+/// `GET /metrics` does not say.
+std::optional<std::uint32_t> requests_in(std::string_view metrics);
 
 }  // namespace mooncaf

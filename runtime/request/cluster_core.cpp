@@ -101,7 +101,8 @@ standing cluster_core::report(const node_report& message, time_point now) {
       continue;
     }
     const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
-    scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step, duration{w.busy_ns}}, now);
+    scheduler_.report(w.id, {w.running, w.waiting, w.context_tokens, step, duration{w.busy_ns}, w.others},
+                      now);
     if (!m.draining) follow_absence(m, w);
   }
   if (message.draining && !std::exchange(m.draining, true)) drain(message.node);

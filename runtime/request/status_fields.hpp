@@ -67,7 +67,8 @@ constexpr auto shown_of(std::type_identity<worker_load>) {
                     shown{"waiting", &s::waiting},
                     shown{"context_tokens", &s::context_tokens},
                     shown{"step_ms", &s::step_ns, std::nullopt, "", true},
-                    shown{"away", &s::away}};
+                    shown{"away", &s::away},
+                    shown{"others", &s::others}};
 }
 
 constexpr auto shown_of(std::type_identity<shard_status>) {

@@ -393,7 +393,7 @@ conductor_core::pair_choice conductor_core::choose_coupled(const schedule_reques
     const auto beside = decode_beside(slot);
     if (beside == no_slot || (!broken_.empty() && broken_.between(request.gateway, prefill.desc(slot).node)))
       barred.insert(prefill.node(slot));
-    if (beside == no_slot || decode.charged(beside) == 0) continue;
+    if (beside == no_slot || decode.is_idle(beside)) continue;
     prefill.set_standing(slot, bounded_duration(left * (to_seconds(decode.step(beside, 0, false)) - empty)));
   }
   auto failed = barred;

@@ -69,10 +69,10 @@ void decode_pool::publish(instance_slot slot) {
 
 double decode_pool::load_seconds(const member& m) const {
   const auto& model = classes_[m.speed].model;
-  const auto batch = std::min(m.charged + 1, m.desc.capacity);
+  const auto batch = std::min(batch_of(m) + 1, m.desc.capacity);
   double seconds = model.part_of(batch, static_cast<double>(context_of(m)));
   // A place comes free as often as a batch finishes in `span_`.
-  double over = static_cast<double>(m.charged + 1 - batch) / m.desc.capacity;
+  double over = static_cast<double>(batch_of(m) + 1 - batch) / m.desc.capacity;
   const auto taken = std::max(m.reserved, context_of(m)) + m.occupied;
   if (m.desc.capacity_tokens > 0 && taken > m.desc.capacity_tokens) {
     over = std::max(over, static_cast<double>(taken - m.desc.capacity_tokens) /
@@ -146,7 +146,7 @@ duration decode_pool::cost(instance_slot slot, std::uint64_t prompt_tokens) cons
 
 duration decode_pool::step(instance_slot slot, std::uint64_t prompt_tokens, bool extra) const {
   const auto& m = all_[slot];
-  const auto batch = std::min(m.charged + (extra ? 1 : 0), m.desc.capacity);
+  const auto batch = std::min(batch_of(m) + (extra ? 1 : 0), m.desc.capacity);
   return classes_[m.speed].model.estimate(batch, context_of(m) + prompt_tokens);
 }
 
@@ -177,9 +177,10 @@ decode_choice decode_pool::choice(instance_slot slot, std::uint64_t prompt_token
   decode_choice out;
   out.slot = slot;
   out.tbt = step(slot, prompt_tokens);
-  out.tbt_running = classes_[m.speed].model.estimate(std::min(m.arrived + 1, m.desc.capacity),
-                                                     m.arrived_context + m.grown + prompt_tokens);
-  out.saturated = m.charged >= waiting_batches * m.desc.capacity;
+  out.tbt_running =
+      classes_[m.speed].model.estimate(std::min(m.arrived + m.latest.others + 1, m.desc.capacity),
+                                       m.arrived_context + m.grown + prompt_tokens);
+  out.saturated = batch_of(m) >= waiting_batches * m.desc.capacity;
   return out;
 }
 

@@ -81,6 +81,8 @@ class decode_pool {
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
   const instance_load& latest(instance_slot slot) const noexcept { return all_[slot].latest; }
   std::uint32_t charged(instance_slot slot) const noexcept { return all_[slot].charged; }
+  /// Nobody decodes there, as far as is known: neither requests that were placed nor others.
+  bool is_idle(instance_slot slot) const noexcept { return batch_of(all_[slot]) == 0; }
   std::span<const instance_slot> live() const noexcept { return live_; }
 
  private:
@@ -100,6 +102,7 @@ class decode_pool {
   };
 
   std::uint64_t context_of(const member& m) const noexcept { return m.context + m.grown; }
+  std::uint32_t batch_of(const member& m) const noexcept { return m.charged + m.latest.others; }
   double load_seconds(const member& m) const;
   void publish(instance_slot slot);
 

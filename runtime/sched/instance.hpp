@@ -41,6 +41,7 @@ struct instance_load {
   std::uint64_t context_tokens = 0;  ///< decode: of the running batch
   timed_step step;                   ///< decode: the latest; the batch may be another by now, or empty
   duration busy{};                   ///< that its device computed, since its start
+  std::uint32_t others = 0;          ///< decode: requests in its batch that no conductor placed
 };
 
 }  // namespace mooncaf

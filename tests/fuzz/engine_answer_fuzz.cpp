@@ -53,5 +53,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)read_models(text, "");
   (void)read_models(text, "m");
   (void)cache_tokens_in(text);
+  (void)requests_in(text);
   return 0;
 }

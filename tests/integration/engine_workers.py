@@ -3,6 +3,7 @@
 
 Here the engines are mooncaf servers, each a cluster of its own, which speak the same API as a vLLM does but publish no news of
 their caches. With servers of vLLM, news and all: engines_live.py."""
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -104,6 +105,27 @@ def test_a_prompt_goes_where_its_blocks_are():
         assert all(before), f"both engines got prompts: {before}"
         # Tenants' prompts are apart, at the engine, too.
         assert ask(prompts[0], cache_salt="a") == 0 and ask(prompts[0], cache_salt="a") == 640 and ask(prompts[0], cache_salt="b") == 0
+
+
+def test_an_engine_that_others_keep_busy_is_spared():
+    """Clients that ask an engine itself are in its metrics, and in the conductor's choice."""
+    with Cluster() as cluster:
+        front = Front(cluster, *modelled(cluster.folder.name))
+        busy, idle = front.engines
+        long_prompt = [5] * 40 + [512 + 900]  # an answer of 900 tokens
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            crowd = [pool.submit(busy.complete, prompt=[n, *long_prompt], max_tokens=900, temperature=0) for n in range(10)]
+            others = lambda: {i["name"]: i["others"] for i in front.client.cluster()["instances"] if i["role"] == "decode"}
+            wait_until("the conductor has heard of them", lambda: others() == {"worker-0/decode-0": 10, "worker-1/decode-0": 0}, 30)
+            before = [c.cluster()["counters"]["prompt_tokens"] for c in front.engines]
+            for n in range(8):
+                front.client.complete(prompt=[100 + n, 7, 9, 513], max_tokens=1)
+            got = [c.cluster()["counters"]["prompt_tokens"] - b for c, b in zip(front.engines, before)]
+            assert got == [0, 8 * 4], got
+            assert not any(c.done() for c in crowd), "they were there all the time"
+            for c in crowd:
+                assert len(c.result()["choices"][0]["text"]) > 0
+        wait_until("nobody else is there", lambda: others() == {"worker-0/decode-0": 0, "worker-1/decode-0": 0}, 30)
 
 
 def test_an_engine_is_killed_and_comes_back():

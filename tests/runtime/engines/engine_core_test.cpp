@@ -131,6 +131,29 @@ TEST_CASE_FIXTURE(core_world, "an end token ends an answer, and so does the engi
   CHECK(failed.empty());
 }
 
+TEST_CASE_FIXTURE(core_world,
+                  "requests that came to the engine past us are part of its load and of its steps") {
+  const auto job = order(1, 10, 30);
+  take(job);
+  hear(job, piece_of({50}));
+  core.counted(4);
+  CHECK(decode().others == 0);  // one count may be of another moment
+  core.counted(6);
+  CHECK(decode().others == 3);
+  now += 10ms;
+  hear(job, piece_of({51}));
+  CHECK(decode().step_batch == 4);
+  CHECK(decode().step_context_tokens == 4 * 12);
+  CHECK(decode().running == 1);
+  CHECK(decode().context_tokens == 4 * 12);
+  core.counted(1);
+  CHECK(decode().others == 0);
+  core.counted(9), core.counted(9);
+  CHECK(decode().others == 8);
+  core.looked({ec::peer_lost, "gone"}, now);  // and everybody's requests with it
+  CHECK(decode().others == 0);
+}
+
 TEST_CASE_FIXTURE(core_world, "prompts are computed one after the other") {
   const auto a = order(1, 10, 30), b = order(2, 20, 30);
   take(a);

@@ -29,3 +29,22 @@ TEST_CASE("the size of its cache is in its metrics") {
   CHECK(cache_tokens_in("") == 0);
   CHECK(cache_tokens_in("vllm:cache_config_info{block_size=\"x\",num_gpu_blocks=\"\"}") == 0);
 }
+
+TEST_CASE("requests of all its parts, running and waiting, are counted from its metrics") {
+  const std::string metrics =
+      "# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
+      "# TYPE vllm:num_requests_running gauge\n"
+      "vllm:num_requests_running{engine=\"0\",model_name=\"a } 7\"} 3.0\n"
+      "vllm:num_requests_running{engine=\"1\",model_name=\"a\"} 1.0\n"
+      "vllm:num_requests_waiting{engine=\"0\",model_name=\"a\"} 2.0\n"
+      "vllm:num_requests_waiting_by_reason{engine=\"0\",reason=\"capacity\"} 2.0\n";
+  CHECK(requests_in(metrics) == 6);
+  CHECK(requests_in("vllm:num_requests_running 5") == 5);
+  CHECK(requests_in("vllm:num_requests_running{} 0.0\n") == 0);
+  for (const auto* nothing :
+       {"", "other 5\n", "vllm:num_requests_running{} NaN\n", "vllm:num_requests_running{}\n",
+        "vllm:num_requests_running{} -1\n", "vllm:num_requests_running{} 1e300\n"}) {
+    CAPTURE(nothing);
+    CHECK(!requests_in(nothing));
+  }
+}

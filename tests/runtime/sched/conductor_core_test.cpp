@@ -249,3 +249,35 @@ TEST_CASE("load is the predicted time over the SLO") {
   CHECK(core.load_of(worker_id{1}, start) == doctest::Approx(0.5));
   CHECK(core.load_of(worker_id{1001}, start) == doctest::Approx(0.11));
 }
+
+TEST_CASE("an engine that others keep busy gets what no idle one can take") {
+  auto options = small_options();
+  options.coupled = true;
+  conductor_core core{options};
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    static_cast<void>(core.add_node(node_id{i}, start));
+    REQUIRE(core.add_instance(prefill_instance(i, node_id{i})));
+    REQUIRE(core.add_instance(decode_instance(1000 + i, node_id{i})));
+  }
+  std::uint64_t id = 0;
+  const auto next = [&] {
+    const auto p = core.schedule(request_of(++id, {}, 100), start);
+    REQUIRE(p.has_value());
+    core.finished(request_id{id}, start);
+    return p->decode;
+  };
+  instance_load load;
+  load.others = 6;
+  core.report(worker_id{1001}, load, start);
+  for (int i = 0; i < 8; ++i) CHECK(next() == worker_id{1002});
+  load.others = 0;
+  core.report(worker_id{1001}, load, start);
+  load.others = 6;
+  core.report(worker_id{1002}, load, start);
+  for (int i = 0; i < 8; ++i) CHECK(next() == worker_id{1001});
+  // Its batch is as large as all that decode there.
+  const auto& decode = core.cluster().decode();
+  const auto busy = core.cluster().decode().select(100, std::array{worker_id{1001}}).slot;
+  CHECK(decode.desc(busy).id == worker_id{1002});
+  CHECK(decode.step(busy, 0, false) > decode.step(decode.select(100, {}).slot, 0, false));
+}
