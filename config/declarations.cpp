@@ -557,7 +557,7 @@ void add_gateway(table& t) {
                     "File whose first line is that key; keeps it out of the process list", who},
                    s, at(c, &gateway_options::api_key_file), "FILE"));
   t.push_back(text({"api-keys-file", "api_keys_file",
-                    "TOML file with a key, a cache, a priority and limits for each tenant", who},
+                    "TOML file with a key, a cache, a priority, a share and limits for each tenant", who},
                    s, at(c, &gateway_options::api_keys_file), "FILE"));
   t.push_back(
       text({"tls-certificate-file", "tls_certificate_file",

@@ -29,8 +29,7 @@ struct worker_load {
   std::int64_t busy_ns = 0;  ///< that its device computed, since its start
   std::string failure;       ///< of its device: it computes nothing any more; empty: it works
   std::string away;          ///< why it takes no work at present: its engine does not answer; empty: it does
-  std::uint32_t others =
-      0;  ///< decode: requests that its engine has from others than our gateways (since version 14)
+  std::uint32_t others = 0;  ///< decode: requests of other clients of its engine (since version 14)
 };
 
 /// How much of the memory that blocks share with objects of the store they do without, and what they would
