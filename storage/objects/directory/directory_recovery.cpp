@@ -9,9 +9,9 @@ bool directory_recovery::admit(const store_wire::former_life& former,
   if (serving_) return false;
   for (const auto f : former.fenced) give_up(f);
   std::vector<std::uint32_t> older;
-  for (const auto& [segment, served_by] : came_back_) {
-    if (served_by > former.served_by) return false;
-    if (served_by < former.served_by) older.push_back(segment);
+  for (const auto& [segment, other] : came_back_) {
+    if (other.served_by > former.served_by) return false;
+    if (other.served_by < former.served_by) older.push_back(segment);
   }
   for (const auto segment : older) give_up(segment);
   const auto is_fenced = [&](std::uint32_t s) {
@@ -23,9 +23,14 @@ bool directory_recovery::admit(const store_wire::former_life& former,
   return true;
 }
 
-void directory_recovery::begin_announcing(std::uint32_t segment, std::uint64_t served_by) {
-  announcing_.insert(segment);
-  came_back_[segment] = served_by;
+void directory_recovery::begin_announcing(const store_wire::former_life& former) {
+  announcing_.insert(former.segment);
+  came_back_[former.segment] = {former.served_by, former.disk};
+}
+
+bool directory_recovery::is_continued(std::uint32_t beside, std::uint64_t disk) const {
+  const auto found = came_back_.find(beside);
+  return found != came_back_.end() && found->second.disk == disk;
 }
 
 bool directory_recovery::fence(std::uint32_t segment) {
@@ -44,6 +49,8 @@ bool directory_recovery::is_over(time_point now, const segment_holders& holders,
                                                        [&](auto number) { return disks.is_here(number); });
   if (now >= (none ? until_.first : until_.others)) return true;
   if (none || !announcing_.empty()) return false;
+  for (const auto& [segment, life] : came_back_)
+    if (life.disk != 0 && !disks.is_complete(life.disk)) return false;
   return std::all_of(awaited_disks_.begin(), awaited_disks_.end(),
                      [&](auto number) { return disks.is_complete(number); }) &&
          std::all_of(expected_.begin(), expected_.end(), [&](auto s) { return holders.is_mounted(s); });

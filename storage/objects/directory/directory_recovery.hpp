@@ -45,9 +45,11 @@ class directory_recovery {
   /// it came after the one that it knew, or if the others know that it was given up.
   /// @param give_up  is called for segments that count no more by this one's knowledge.
   bool admit(const store_wire::former_life& former, const std::function<void(std::uint32_t)>& give_up);
-  /// A segment that was admitted begins to announce its contents. @param served_by  the directory that it
-  /// knew.
-  void begin_announcing(std::uint32_t segment, std::uint64_t served_by);
+  /// A segment that was admitted begins to announce its contents.
+  void begin_announcing(const store_wire::former_life& former);
+  /// Whether the contents of an SSD count because those of the segment beside it do: it heard of all changes
+  /// that this heard of, whichever directory told them.
+  bool is_continued(std::uint32_t beside, std::uint64_t disk) const;
   bool is_announcing(std::uint32_t segment) const { return announcing_.count(segment) != 0; }
   void end_announcing(std::uint32_t segment) { announcing_.erase(segment); }
 
@@ -65,7 +67,11 @@ class directory_recovery {
  private:
   const recovery_patience until_;
   bool serving_ = false;
-  std::map<std::uint32_t, std::uint64_t> came_back_;  // segment, by which directory it was served last
+  struct life {
+    std::uint64_t served_by = 0;  // the directory that it knew
+    std::uint64_t disk = 0;       // see `former_life`
+  };
+  std::map<std::uint32_t, life> came_back_;  // by segment
   std::set<std::uint32_t> announcing_, expected_;
   std::set<std::uint64_t> awaited_disks_;
   std::deque<std::uint32_t> fenced_;

@@ -22,11 +22,12 @@ bool disk_book::is_complete(std::uint64_t number) const {
   return d && !d->announcing;
 }
 
-bool disk_book::mount(std::uint32_t segment, std::uint64_t number, std::uint64_t store) {
-  const bool known = store == notes_->store() && notes_->knows(number);
+bool disk_book::mount(std::uint32_t segment, std::uint64_t number, std::uint64_t store, bool continued) {
+  const bool noted = store == notes_->store() && notes_->knows(number), known = noted || continued;
   // Notes that cannot be written to their file stay in memory, and the next directory does not know the SSD.
-  if (!known) static_cast<void>(notes_->adopt(number));
-  disks_[segment] = {number, known, false, {}};
+  if (!noted) static_cast<void>(notes_->adopt(number));
+  if (known) notes_->leave(number);  // until it has announced all
+  disks_[segment] = {number, known, !noted, false, {}};
   return known;
 }
 
@@ -35,6 +36,12 @@ void disk_book::lose(std::uint32_t segment) {
   const auto& d = gone.mapped();
   notes_->leave(d.number);
   for (const auto& [frame, key] : d.unacknowledged) notes_->note(d.number, key);
+}
+
+void disk_book::distrust(std::uint32_t segment) {
+  const auto [number, by_life] = std::pair{disks_.at(segment).number, disks_.at(segment).continued};
+  lose(segment);
+  if (by_life) notes_->drop(number);
 }
 
 bool disk_book::is_stale(std::uint32_t segment, std::string_view key) const {

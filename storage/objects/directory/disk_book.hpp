@@ -31,11 +31,15 @@ class disk_book {
   /// Number of the one store that counts.
   std::uint64_t store() const noexcept { return notes_->store(); }
 
-  /// @param store  that the SSD's objects are of. @returns whether its contents count, and are to be
-  /// announced; else it is empty from now on.
-  bool mount(std::uint32_t segment, std::uint64_t number, std::uint64_t store);
+  /// @param store  that the SSD's objects are of. @param continued  its contents count whatever the notes say
+  /// (`directory_recovery::is_continued`). @returns whether they count, and are to be announced; else it is
+  /// empty from now on.
+  bool mount(std::uint32_t segment, std::uint64_t number, std::uint64_t store, bool continued);
   /// The SSD is away. Its contents count again when it is back, but for keys that are noted.
   void lose(std::uint32_t segment);
+  /// The segment beside was taken for one of the last directory's, and is not: where this alone spoke for the
+  /// SSD, which is away now, the contents do not count again.
+  void distrust(std::uint32_t segment);
 
   /// @pre of these functions: the segment is an SSD
   bool is_announcing(std::uint32_t segment) const { return disks_.at(segment).announcing; }
@@ -55,6 +59,7 @@ class disk_book {
   struct disk_state {
     std::uint64_t number = 0;
     bool announcing = false;
+    bool continued = false;  // there were no notes of it
     bool to_clear = false;  // its notes, once its erasures are done
     std::deque<std::pair<std::uint64_t, std::uint64_t>>
         unacknowledged;  // frame, hash of the key that it erases

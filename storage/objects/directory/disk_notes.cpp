@@ -174,6 +174,14 @@ void disk_notes::is_back(std::uint64_t disk) {
   if (const auto found = pages_.find(disk); found != pages_.end()) found->second.away = false;
 }
 
+void disk_notes::drop(std::uint64_t disk) {
+  const auto gone = pages_.extract(disk);
+  if (gone.empty() || !gone.mapped().in_memory.empty()) return;
+  ::munmap(gone.mapped().bytes.data(), gone.mapped().bytes.size());
+  std::error_code none;
+  fs::remove(folder_ + "/" + hex(disk) + ".away", none);
+}
+
 void disk_notes::clear(std::uint64_t disk) {
   const auto found = pages_.find(disk);
   if (found == pages_.end()) return;

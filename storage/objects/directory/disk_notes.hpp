@@ -53,6 +53,8 @@ class disk_notes {
   void leave(std::uint64_t disk);
   /// The SSD is back: its holder hears of removals itself.
   void is_back(std::uint64_t disk);
+  /// There are no notes of the SSD any more: its contents do not count when it comes again.
+  void drop(std::uint64_t disk);
   /// The SSD has erased the objects under its noted keys.
   void clear(std::uint64_t disk);
 

@@ -30,11 +30,11 @@ bool segment_questions::mount(const directory_session& from, byte_reader& in, ti
   if (segment == 0) {
     segment = table_.mount(name, from.host, bytes);
     if (segment == 0) code = store_code::segment_exists;
-  } else if (!recovery_.admit(former, [&](std::uint32_t s) { fence(s, now); }) ||
+  } else if (!recovery_.admit(former, [&](std::uint32_t s) { give_up(s, now); }) ||
              !table_.remount(segment, name, from.host, bytes)) {
     code = store_code::segment_not_found;
   } else {
-    recovery_.begin_announcing(segment, former.served_by);
+    recovery_.begin_announcing(former);
   }
   put_code(out, code);
   out->put(segment);
@@ -70,7 +70,8 @@ bool segment_questions::mount_disk(const directory_session& from, byte_reader& i
     store_wire::put_disk(*out, made);
     return true;
   }
-  made.known = disks_.mount(made.segment, offer.disk, offer.store);
+  made.known = disks_.mount(made.segment, offer.disk, offer.store,
+                            recovery_.is_continued(offer.beside, offer.disk));
   made.store = disks_.store();
   if (!made.known) table_.disk_open(made.segment);
   holders_.mount(made.segment, from.id, {});
@@ -188,6 +189,17 @@ bool segment_questions::end_session(std::uint64_t session, time_point now) {
     holders_.unmount(segment);
   }
   return !had.empty();
+}
+
+/// The segment is of an earlier directory than the last, and so is what the SSD beside it knows.
+void segment_questions::give_up(std::uint32_t segment, time_point now) {
+  for (const auto beside : holders_.of_session(holders_.of(segment))) {
+    if (!disks_.is_disk(beside)) continue;
+    disks_.distrust(beside);
+    table_.unmount(beside, now);
+    holders_.unmount(beside);
+  }
+  fence(segment, now);
 }
 
 void segment_questions::fence(std::uint32_t segment, time_point now) {

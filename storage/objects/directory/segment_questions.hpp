@@ -46,6 +46,7 @@ class segment_questions {
   bool end_session(std::uint64_t session, time_point now);
   /// The segment's contents count no more, not for later directories either.
   void fence(std::uint32_t segment, time_point now);
+  void give_up(std::uint32_t segment, time_point now);
   /// Tells each holder that the directory knows all objects by now.
   void tell_serving();
 

@@ -33,6 +33,8 @@ class object_disk {
   virtual std::vector<segment_record> contents() = 0;
   /// Erases everything; it holds objects of that store from now on.
   virtual void start_over(std::uint64_t store) = 0;
+  /// The store has another number from now on: another directory serves it.
+  virtual void renumber(std::uint64_t store) = 0;
 
   /// @param report  of each save and each load.
   virtual void begin_work(std::function<void(std::span<const outcome>)> report) = 0;

@@ -207,6 +207,11 @@ void rocksdb_object_disk::start_over(std::uint64_t store) {
   });
 }
 
+void rocksdb_object_disk::renumber(std::uint64_t store) {
+  if (std::exchange(store_, store) == store) return;
+  if (const auto ok = write_identity(); !ok) say(to_string(ok.error()));
+}
+
 /// Objects of the folder as a whole were saved for a directory in one shard.
 result<std::unique_ptr<object_disk>> rocksdb_object_disk::part(std::uint32_t shard, std::uint32_t shards) {
   if (store_ != 0) start_over(0);

@@ -40,6 +40,7 @@ class rocksdb_object_disk final : public object_disk {
   std::uint64_t store() const override { return store_; }
   std::vector<segment_record> contents() override;
   void start_over(std::uint64_t store) override;
+  void renumber(std::uint64_t store) override;
   void begin_work(std::function<void(std::span<const outcome>)> report) override;
   void end_work() override;
   void save(const segment_record& object, source bytes) override;

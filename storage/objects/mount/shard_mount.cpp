@@ -231,6 +231,8 @@ result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link
       say("the directory does not know what became of the " + std::to_string(held.size()) +
           " objects on SSD while they were away: they count no more");
     disk.start_over(disk_mounted.store);
+  } else {
+    disk.renumber(disk_mounted.store);
   }
   disk.begin_work([link, segment = disk_mounted.segment](std::span<const object_disk::outcome> all) {
     static_cast<void>(link->ask(store_wire::op::disk_done, [&](byte_writer& out) {
@@ -244,13 +246,15 @@ result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link
   });
   disk_ = disk_mounted.segment;
   life_->ledger.with([this](segment_ledger& l) { l.begin_disk(disk_); });
-  if (!disk_mounted.known) return {};
-  for (const auto& part : announcement_of(disk_, held)) {
+  const auto told =
+      disk_mounted.known ? announcement_of(disk_, held) : std::vector<std::vector<std::byte>>{};
+  for (const auto& part : told) {
     const auto taken =
         link->ask_and_wait(store_wire::op::announce, [&](byte_writer& out) { out.put_bytes(part); });
     if (!taken) return fail(taken.error());
   }
-  say("announced " + std::to_string(held.size()) + " objects on SSD");
+  life_->ledger.with([&](segment_ledger& l) { l.disk_announced(disk.number()); });
+  if (disk_mounted.known) say("announced " + std::to_string(held.size()) + " objects on SSD");
   return {};
 }
 

@@ -60,6 +60,7 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
       if (in.ok()) free({ticket, offset}, rests, now);
     } else if (kind == entry::serving) {
       former_.served_by = ticket;
+      if (!hears_of_disk_) former_.disk = 0;  // it misses something from now on
     } else {
       o.understood = false;
     }

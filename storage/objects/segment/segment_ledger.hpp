@@ -39,9 +39,19 @@ class segment_ledger {
   };
 
   /// The number that the directory gave the segment.
-  void begin(std::uint32_t segment) { former_.segment = segment; }
+  void begin(std::uint32_t segment) {
+    former_.segment = segment;
+    disk_ = 0;
+    hears_of_disk_ = false;
+  }
   /// The number of the SSD beside it.
   void begin_disk(std::uint32_t segment) { disk_ = segment; }
+  /// The directory has heard of all that lies on the SSD, and has said what of it counts no more.
+  /// @param number  its own.
+  void disk_announced(std::uint64_t number) {
+    hears_of_disk_ = true;
+    former_.disk = number;
+  }
   /// Whether nothing is to be placed in it; a segment that begins again keeps it as it was.
   void begin_draining(bool on) { former_.draining = on; }
   /// The segment's words to a directory that does not know it.
@@ -90,6 +100,7 @@ class segment_ledger {
 
   store_wire::former_life former_;
   std::uint32_t disk_ = 0;
+  bool hears_of_disk_ = false;  ///< of all that becomes of its objects
   std::map<std::uint64_t, line> lines_;  // by offset
   std::multimap<time_point, span_key> resting_;
   std::size_t published_ = 0;

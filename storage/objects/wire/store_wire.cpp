@@ -236,6 +236,7 @@ void put_former(byte_writer& out, const former_life& f) {
   put_numbers(out, f.members);
   put_numbers(out, f.fenced);
   out.put(static_cast<std::uint8_t>(f.draining));
+  out.put(f.disk);
 }
 
 former_life get_former(byte_reader& in) {
@@ -245,6 +246,7 @@ former_life get_former(byte_reader& in) {
   f.members = get_numbers(in);
   f.fenced = get_numbers(in);
   f.draining = in.get<std::uint8_t>() != 0;
+  f.disk = in.get<std::uint64_t>();
   return f;
 }
 

@@ -32,7 +32,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 19;
+inline constexpr std::uint32_t version = 20;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -134,6 +134,7 @@ struct former_life {
   std::vector<std::uint32_t> members;  ///< segments that belonged to the store
   std::vector<std::uint32_t> fenced;   ///< segments that did so no more
   bool draining = false;               ///< nothing was to be placed there any more
+  std::uint64_t disk = 0;  ///< number of the SSD beside it that heard of all changes until then; zero: none
 };
 /// Longest of these lists; a store may have so many segments.
 inline constexpr std::uint32_t former_max = 4096;

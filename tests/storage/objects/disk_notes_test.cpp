@@ -1,4 +1,4 @@
-#include "storage/objects/directory/disk_notes.hpp"
+#include "storage/objects/directory/disk_book.hpp"
 
 #include <doctest/doctest.h>
 
@@ -69,4 +69,28 @@ TEST_CASE("an SSD whose notes are damaged or gone is not known") {
   const auto notes = *disk_notes::open(folder / "notes", 7);
   CHECK(notes->known() == std::vector<std::uint64_t>{3});
   CHECK(notes->noted(1, 5));  // whoever asks all the same
+}
+
+// Of a directory on another host than the last, which has no notes of SSDs that the last one knew.
+static disk_book book_elsewhere() { return disk_book{std::make_unique<disk_notes>(2)}; }
+
+TEST_CASE("an SSD goes on in a directory that has no notes of it, where the memory beside it does") {
+  auto book = book_elsewhere();
+  CHECK_FALSE(book.mount(10, 5, 1, false));
+  CHECK(book.mount(11, 6, 1, true));
+  CHECK_FALSE(book.is_stale(11, "kept"));
+  book.changed("removed");  // before it was announced
+  CHECK(book.is_stale(11, "removed"));
+  book.announced(11);
+  book.lose(11);
+  CHECK(book.mount(12, 6, 2, false));
+  CHECK_FALSE(book.is_stale(12, "kept"));
+}
+
+TEST_CASE("an SSD does not come again by notes that began with a segment of an earlier directory") {
+  auto book = book_elsewhere();
+  CHECK(book.mount(10, 5, 1, true));
+  book.distrust(10);
+  CHECK_FALSE(book.is_here(5));
+  CHECK_FALSE(book.mount(11, 5, 2, false));
 }

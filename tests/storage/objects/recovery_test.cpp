@@ -48,12 +48,19 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
   CHECK(in_rooms > 100);
 }
 
-TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced while it was away") {
+struct disk_histories {
   std::uint64_t served = 0, came_back = 0, stale = 0, demoted = 0, in_pieces = 0;
-  for (unsigned seed = 1; seed <= 120; ++seed) {
+  int moved = 0;
+};
+
+/// @param hosts  of the directory: it may be on each of them.
+static disk_histories play_with_disks(unsigned seeds, std::size_t hosts) {
+  disk_histories out;
+  auto& [served, came_back, stale, demoted, in_pieces, moved] = out;
+  for (unsigned seed = 1; seed <= seeds; ++seed) {
     CAPTURE(seed);
-    world w{seed, seed % 2 == 0, true};
-    for (int i = 0; i < 1500; ++i) {
+    world w{seed, seed % 2 == 0, true, hosts};
+    for (int i = 0; i < (hosts > 1 ? 4000 : 1500); ++i) {
       CAPTURE(i);
       w.step();
       if (i % 100 == 0) REQUIRE(w.core->consistent());
@@ -70,6 +77,7 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
     served += w.served_from_disk;
     came_back += w.came_back;
     in_pieces += w.in_pieces;
+    moved += w.moved;
     stale += w.core->counts().disk_stale;
     demoted += w.core->counts().demoted;
     for (auto& other : w.clients) w.lose_client(other);
@@ -90,12 +98,24 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
     for (const auto& h : w.holders)
       if (h.disk) CHECK(h.disk->held.empty());
   }
+  return out;
+}
+
+TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced while it was away") {
+  const auto had = play_with_disks(120, 1);
   // The histories have all of it in them.
-  CHECK(served > 150);
-  CHECK(came_back > 300);
-  CHECK(stale > 2);
-  CHECK(in_pieces > 10);
-  CHECK(demoted > 20);  // by the last directory of each
+  CHECK(had.served > 150);
+  CHECK(had.came_back > 300);
+  CHECK(had.stale > 2);
+  CHECK(had.in_pieces > 10);
+  CHECK(had.demoted > 20);  // by the last directory of each
+}
+
+TEST_CASE("a directory on another host finds what lies in memory, and on SSDs that heard of all changes") {
+  const auto had = play_with_disks(240, 3);
+  CHECK(had.moved > 500);
+  CHECK(had.served > 150);
+  CHECK(had.came_back > 300);
 }
 
 TEST_CASE("a removal is answered when the holders of all replicas have heard of it") {

@@ -53,6 +53,7 @@ struct holder {
   int life = 0;
   std::uint64_t heard = 0;  // journal frames of this connection
   std::unique_ptr<fake_disk> disk;
+  time_point away_until{};  // its process is not started before
 };
 
 struct writing {
@@ -70,8 +71,8 @@ struct client {
 };
 
 struct world {
-  explicit world(unsigned seed, bool crowded, bool disks = false)
-      : random(seed), sizes(crowded ? 190 : 14), state(disks ? std::make_unique<temp_dir>() : nullptr) {
+  explicit world(unsigned seed, bool crowded, bool disks = false, std::size_t directory_hosts = 1)
+      : random(seed), hosts(directory_hosts), sizes(crowded ? 190 : 14), state(disks ? std::make_unique<temp_dir>() : nullptr) {
     start_directory();
     for (int i = 0; i < 3; ++i) holders.emplace_back();
     for (int i = 0; disks && i < 2; ++i) {
@@ -85,6 +86,8 @@ struct world {
   }
 
   std::mt19937_64 random;
+  std::size_t hosts, host = 0;  ///< on which the directory may be, and is
+  int moved = 0;
   std::uint64_t sizes;  ///< grains of an object
   std::unique_ptr<temp_dir> state;
   std::uint64_t served_from_disk = 0, came_back = 0;
@@ -106,9 +109,11 @@ struct world {
     o.seed = random();
     o.first_ticket = incarnation = incarnation + 1'000'000;
     std::unique_ptr<disk_notes> notes;
-    if (state) notes = std::move(*disk_notes::open(*state / "notes", incarnation));
+    if (state) notes = std::move(*disk_notes::open(notes_on(host), incarnation));
     core = std::make_unique<directory_core>(o, recovery_patience{now + 1s, now + 5s}, std::move(notes));
   }
+
+  std::string notes_on(std::size_t h) const { return *state / ("notes-" + std::to_string(h)); }
 
   // ---- connections
 
@@ -253,7 +258,7 @@ struct world {
     d.store = made.store;
     d.segment = made.segment;
     h.ledger.begin_disk(made.segment);
-    if (!made.known) return;
+    if (!made.known) return h.ledger.disk_announced(d.number);
     std::vector<segment_record> records;
     for (const auto& [ticket, kept] : d.held) {
       records.push_back(kept.first);
@@ -327,11 +332,13 @@ struct world {
   }
 
   void step_holder(holder& h) {
+    if (now < h.away_until) return;
     if (!h.session) return mount(h);
     if (!h.to_announce.empty()) {
       const auto part = h.to_announce.front();
       h.to_announce.pop_front();
       send(h.session, op::announce, [&](byte_writer& out) { out.put_bytes(part); });
+      if (h.disk && h.disk->segment != 0 && h.to_announce.empty()) h.ledger.disk_announced(h.disk->number);
       return;
     }
     if (h.disk && h.disk->segment == 0) return mount_disk(h);
@@ -357,6 +364,12 @@ struct world {
       c.waits = {};  // what it had asked for may have happened or not
     }
     for (auto& w : open) w.session = 0;
+    // The next is on the same host, or on another, where the notes of an earlier one tell nothing any more.
+    if (const auto next = random() % hosts; state && next != host) {
+      ++moved;
+      host = next;
+      REQUIRE(disk_notes::forget(notes_on(host)));
+    }
     start_directory();
   }
 
@@ -373,6 +386,8 @@ struct world {
     h.wire.clear();
     forget_what_lay_in(h);
     begin_again(h);
+    // Long enough for directories on other hosts to come and go meanwhile.
+    if (hosts > 1) h.away_until = now + std::chrono::milliseconds(random() % 20'000);
   }
 
   void lose_client(client& c) {
@@ -501,6 +516,14 @@ struct world {
     };
   }
 
+  /// Whether later directories may know what this one does. Where each is on another host a holder has to live
+  /// that it served: what it did is lost with all of those.
+  bool remembered() const {
+    return hosts == 1 || std::any_of(holders.begin(), holders.end(), [&](const holder& h) {
+             return h.ledger.former().served_by == incarnation;
+           });
+  }
+
   void remove(client& c) {
     const auto k = key();
     const auto were = published[k];
@@ -510,7 +533,7 @@ struct world {
     c.waits = [=, this](byte_reader& in) {
       in.get<std::uint32_t>();
       const auto code = in.get<std::int32_t>();
-      if (code == 0 || code == static_cast<int>(store_code::not_found))
+      if ((code == 0 || code == static_cast<int>(store_code::not_found)) && remembered())
         dead[k].insert(were.begin(), were.end());
     };
     send(session, op::remove, [&](byte_writer& out) {
@@ -595,11 +618,11 @@ struct world {
     const auto dice = random() % 1000;
     auto& h = holders[random() % holders.size()];
     auto& c = clients[random() % clients.size()];
-    if (dice < 4) return lose_directory();
+    if (dice < 4 || (hosts > 1 && dice >= 998)) return lose_directory();
     if (dice < 6) return lose_holder(h);
     if (dice < 8) return lose_connection(h);
     if (dice < 14) return lose_client(c);
-    if (dice < 100) {
+    if (dice < (hosts > 1 ? 200u : 100u)) {
       now += std::chrono::milliseconds(random() % 400);
       core->tick(now);
       return deliver();
@@ -611,6 +634,7 @@ struct world {
 
   /// Everybody hears everything, and time goes on until the directory serves.
   void settle() {
+    for (auto& h : holders) h.away_until = {};
     for (int i = 0; i < 80; ++i) {
       for (auto& h : holders) {
         if (!h.session || !h.to_announce.empty() || (h.disk && h.disk->segment == 0)) step_holder(h);

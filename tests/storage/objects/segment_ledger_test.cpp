@@ -189,3 +189,25 @@ TEST_CASE("a frame that fits nothing is not understood") {
   CHECK_FALSE(l.apply(cut, ledger_now).understood);
   CHECK(announced(l).empty());
 }
+
+TEST_CASE("the SSD beside heard of everything only if it was announced to each directory that served") {
+  segment_ledger l;
+  const auto serve = [&](std::uint64_t by) {
+    frame_of_entries f;
+    f.begin(entry::serving).out.put(by);
+    CHECK(l.apply(f.bytes, ledger_now).understood);
+    return l.former().disk;
+  };
+  l.begin(7);
+  l.disk_announced(5);
+  CHECK(serve(1) == 5);
+  l.begin(7);
+  CHECK(l.former().disk == 5);  // as the last that served would say
+  l.disk_announced(5);
+  CHECK(serve(2) == 5);
+  l.begin(7);
+  l.begin_disk(8);
+  CHECK(serve(3) == 0);
+  l.disk_announced(5);
+  CHECK(l.former().disk == 5);
+}
