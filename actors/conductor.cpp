@@ -173,6 +173,8 @@ void conductor::carry_out(const log_turn& what) {
   log_info(what.event, {{"of", what.about}, {"stands", what.stands}, {"why", what.why}});
 }
 
+void conductor::carry_out(const tell_right& what) { setup_.right(what.right); }
+
 void conductor::carry_out(const tell_wish& what) {
   log_info("nodes", {{"wanted", what.wanted}, {"why", what.loads}});
   setup_.scale(what.wanted);

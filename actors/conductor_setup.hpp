@@ -18,6 +18,8 @@ struct conductor_setup {
   std::string layout;
   journal::sink journal{};  ///< empty: nothing is recorded
   leadership_core lead{{}, 0, 1, {}};
+  /// Gets how long this conductor may lead, where there are several. Returns at once.
+  std::function<void(const lead_right&)> right = [](const lead_right&) {};
   /// Gets the counts of nodes that are wanted (`counts_of`). Returns at once.
   std::function<void(const std::string&)> scale = [](const std::string&) {};
   /// Admission `adaptive`: plays minutes again, on the thread of `player`.

@@ -144,8 +144,8 @@ void node::carry_out(const membership_action::join& order) {
 }
 
 void node::carry_out(const membership_action::found& order) {
-  const auto& at = with_handles(order.conductor).directory;
-  if (directory_ && !at.empty()) directory_(at);
+  const auto& found = with_handles(order.conductor);
+  if (directory_ && !found.directory.empty()) directory_(found);
 }
 
 void node::carry_out(const membership_action::follow& order) {

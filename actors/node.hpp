@@ -20,8 +20,8 @@ namespace mooncaf {
 /// Opens a link to a node and returns its root actor. Blocks.
 using dial_function = std::function<result<node_actor>(const std::string& host, std::uint16_t port)>;
 
-/// Takes the address of the object store's directory that the conductor carries. Must not block.
-using directory_function = std::function<void(const std::string& host_and_port)>;
+/// Takes a conductor that carries a directory of the object store. Must not block.
+using directory_function = std::function<void(const node_info&)>;
 
 class node final : public core_actor<node, node_actor, membership_core> {
  public:

@@ -106,7 +106,7 @@ class process {
   /// Has the shard do without so much of the memory that its blocks share with objects. @thread  the segment's
   std::optional<boundary_report> ask_blocks(const cache_shard_actor& shard, std::uint64_t withheld);
   /// Where a directory answers that was heard of over `--join`.
-  void directory_found(const std::string& at);
+  void directory_found(const node_info& conductor);
   worker_links next_links();
   executor_actor new_executor();
 

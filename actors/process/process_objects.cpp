@@ -14,11 +14,12 @@ result<void> process::open_directory() {
   objects_ = std::make_shared<store_share>(key_ring{secret_, std::string{store_key_purpose}});
   const auto at = directory_listen(opts());
   if (!at) return {};
-  const auto port = objects_->open_directory(*at, opts().store);
+  const auto place = conductor_place(opts().cluster);
+  const auto port = objects_->open_directory(*at, opts().store, opts().cluster.join.size() < 2);
   if (!port) return fail(port.error());
   const auto& advertised = opts().cluster.advertise;
   info_.directory = to_string(host_port{advertised.empty() ? at->host : advertised, *port});
-  objects_->directory_at({at->host, *port});
+  objects_->directory_at(place.value_or(0) + 1, {at->host, *port});
   log_info("store", {{"directory", info_.directory}});
   return {};
 }
@@ -71,12 +72,13 @@ std::optional<boundary_report> process::ask_blocks(const cache_shard_actor& shar
   return stands;
 }
 
-void process::directory_found(const std::string& text) {
-  auto at = config::parse_endpoint(text);
-  if (!at || at->port == 0) return log_warn("store", {{"problem", "no directory can be at " + text}});
-  // A directory that listens on all addresses is reached as its conductor was.
-  if (at->host == "0.0.0.0" || at->host == "::") at->host = opts().cluster.join.front().host;
-  objects_->directory_at(*at);
+void process::directory_found(const node_info& conductor) {
+  auto at = config::parse_endpoint(conductor.directory);
+  if (!at || at->port == 0)
+    return log_warn("store", {{"problem", "no directory can be at " + conductor.directory}});
+  // A directory that listens on all addresses is reached as its conductor is.
+  if (at->host == "0.0.0.0" || at->host == "::") at->host = conductor.host;
+  objects_->directory_at(conductor.seat, *at);
 }
 
 }  // namespace mooncaf

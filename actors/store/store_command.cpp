@@ -20,12 +20,15 @@ std::vector<cli::argument> common_arguments::list() {
 }
 
 result<directory_address> common_arguments::address() const {
-  const auto at = config::parse_endpoint(directory);
-  if (!at || at->port == 0)
-    return fail(ec::invalid_argument, "--directory: '" + directory + "' is not HOST:PORT");
+  std::vector<host_port> seats;
+  for (const auto& one : config::split_list(directory)) {
+    const auto at = config::parse_endpoint(one);
+    if (!at || at->port == 0)
+      return fail(ec::invalid_argument, "--directory: '" + one + "' is not HOST:PORT");
+    seats.push_back(*at);
+  }
   directory_address to;
-  to.host = at->host;
-  to.port = at->port;
+  to.at = std::make_shared<const directory_seats>(std::move(seats));
   to.own_host = this_host();
   if (!token_file.empty()) {
     const auto key = tenant_key_from_file(token_file);

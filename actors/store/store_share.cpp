@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "actors/metrics/metric_families.hpp"
-#include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_metrics.hpp"
 #include "runtime/base/host_place.hpp"
@@ -25,28 +24,20 @@ void store_share::unmount() {
   segment_ = {};
 }
 
-directory_address store_share::address_of(const host_port& at) const {
+directory_address store_share::address_of(std::shared_ptr<const directory_seats> at) const {
   directory_address to;
-  to.host = at.host;
-  to.port = at.port;
+  to.at = std::move(at);
   to.secret = key_;
   to.own_host = this_host();
   return to;
 }
 
-result<std::uint16_t> store_share::open_directory(const host_port& at, const store_options& chosen) {
-  auto options = store::directory_settings(chosen);
-  if (!options) return fail(options.error());
-  options->host = at.host;
-  options->port = at.port;
-  options->secret = key_;
-  options->state_folder = store::state_folder(chosen.state_folder, at.port);
-  auto started = directory_shards::start(*options, chosen.shards);
-  if (!started) return fail(started.error());
-  directory_ = std::move(*started);
-  std::lock_guard lock{mutex_};
-  own_ = {at.host, directory_->port()};
-  return own_.port;
+result<std::uint16_t> store_share::open_directory(const host_port& at, const store_options& chosen,
+                                                  bool alone) {
+  auto opened = carried_directory::open(at, key_, chosen, alone);
+  if (!opened) return fail(opened.error());
+  directory_ = std::move(*opened);
+  return directory_->at().port;
 }
 
 void store_share::mount(segment_mount_options segment) {
@@ -59,63 +50,43 @@ void store_share::mount(segment_mount_options segment) {
   keeper_ = std::thread{[this] { keep(); }};
 }
 
-void store_share::directory_at(const host_port& at) {
-  {
-    std::lock_guard lock{mutex_};
-    wanted_ = at;
-  }
+void store_share::directory_at(std::uint32_t seat, const host_port& at) {
+  if (!seats_->set(seat, at)) return;
+  std::lock_guard lock{mutex_};  // whoever looks at the seats waits from then on
   changed_.notify_all();
 }
 
-/// @returns whether it is still that directory that is wanted; false when it is time to stop.
-bool store_share::wait(std::unique_lock<std::mutex>& lock, duration pause, const host_port& at) {
-  changed_.wait_for(lock, pause, [&] { return stopping_ || wanted_ != at; });
-  return !stopping_ && wanted_ == at;
-}
-
-// A directory may be told later, change, or be away: the segment is mounted in whichever is wanted last.
+// A directory may be told later, or be away at first; once the segment is mounted it follows by itself.
 void store_share::keep() {
   constexpr duration shortest = std::chrono::milliseconds(50), longest = std::chrono::seconds(2);
   std::unique_lock lock{mutex_};
-  for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || wanted_.port != 0; });
-    if (stopping_) return;
-    const auto at = wanted_;
-    auto options = segment_;
-    const auto here = std::move(options.directory.own_host);
-    options.directory = address_of(at);
-    if (!here.empty()) options.directory.own_host = here;
-    std::unique_ptr<segment_mount> mounted_segment;
-    std::string complaint;
-    auto pause = shortest;
-    do {
-      lock.unlock();
-      auto started = segment_mount::start(options);
-      const auto why = started ? std::string{} : to_string(started.error());
-      if (!started && why != std::exchange(complaint, why))
-        log_warn("store", {{"directory", to_string(at)}, {"problem", why}});
-      if (started)
-        log_info("store", {{"mounted", store::readable(options.bytes)},
-                           {"segment", options.name},
-                           {"directory", to_string(at)}});
-      lock.lock();
-      if (!started) continue;
-      mounted_segment = std::move(*started);
-      mounted_bytes_ = options.bytes;
-      break;
-    } while (wait(lock, std::exchange(pause, std::min(2 * pause, longest)), at));
-    changed_.wait(lock, [&] { return stopping_ || wanted_ != at; });
-    mounted_bytes_ = 0;
+  changed_.wait(lock, [&] { return stopping_ || !seats_->all().empty(); });
+  auto options = segment_;
+  const auto here = std::move(options.directory.own_host);
+  options.directory = address_of(seats_);
+  if (!here.empty()) options.directory.own_host = here;
+  std::unique_ptr<segment_mount> mounted_segment;
+  std::string complaint;
+  for (auto pause = shortest; !stopping_ && !mounted_segment; pause = std::min(2 * pause, longest)) {
     lock.unlock();
-    mounted_segment.reset();
+    auto started = segment_mount::start(options);
+    const auto why = started ? std::string{} : to_string(started.error());
+    if (!started && why != std::exchange(complaint, why)) log_warn("store", {{"problem", why}});
+    if (started) log_info("store", {{"mounted", store::readable(options.bytes)}, {"segment", options.name}});
     lock.lock();
+    if (started) mounted_segment = std::move(*started);
+    else changed_.wait_for(lock, pause, [&] { return stopping_; });
   }
+  if (mounted_segment) mounted_bytes_ = options.bytes;
+  changed_.wait(lock, [&] { return stopping_; });
+  mounted_bytes_ = 0;
+  lock.unlock();
+  mounted_segment.reset();
 }
 
 // The directory is asked without the lock, since its answer may take long.
 std::string store_share::metrics_text() {
   std::unique_lock lock{mutex_};
-  const auto own = own_;
   const auto mounted = mounted_bytes_;
   const auto divided = divided_;
   const bool mounts = keeper_.joinable();
@@ -136,10 +107,11 @@ std::string store_share::metrics_text() {
          divided.slabs_to_objects);
   }
   const auto text = of_process.text();
-  if (own.port == 0) return text;
+  if (!directory_ || !directory_->serves()) return text;
   std::lock_guard one_at_a_time{asking_};
   if (!client_) {
-    auto made = store_client::connect({address_of(own)});
+    const auto& own = directory_->at();
+    auto made = store_client::connect({address_of(one_seat(own.host, own.port))});
     if (!made) return text;
     client_ = std::move(*made);
   }

@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
+#include "actors/store/carried_directory.hpp"
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"
 #include "storage/objects/client/store_client.hpp"
-#include "storage/objects/directory/directory_shards.hpp"
 #include "storage/objects/mount/segment_mount.hpp"
 
 namespace mooncaf {
@@ -25,36 +25,37 @@ class store_share {
   /// Ends the loan: what lay in it is gone, unless it has other replicas.
   ~store_share();
 
-  /// Carries the directory. @returns its port.
-  /// @error those of `directory_shards::start` and `store::directory_settings`
-  result<std::uint16_t> open_directory(const host_port& at, const store_options& chosen);
-  /// Mounts a segment as soon as `directory_at` has told where the directory is. Tries until it succeeds, and
+  /// Carries a directory. @returns its port. @param alone, @error  as `carried_directory::open`
+  result<std::uint16_t> open_directory(const host_port& at, const store_options& chosen, bool alone);
+  /// To be called before anything else is done with `this`, or after `open_directory`; see `carried_directory`.
+  std::uint64_t last_term() const { return directory_ ? directory_->last_term() : 0; }
+  void lead(const lead_right& right) {
+    if (directory_) directory_->lead(right);
+  }
+  /// Mounts a segment as soon as `directory_at` has told where a directory may be. Tries until it succeeds, and
   /// says in the log why it does not.
   /// @param segment  all but the directory's address.
   void mount(segment_mount_options segment);
   /// Unmounts for good; nothing that `segment` named is used any more. Threads that show figures may still
   /// use this.
   void unmount();
-  /// Where the directory answers. The segment stays with it when it is told again; another address means
-  /// another directory, which gets a segment with fresh memory. Returns at once.
-  void directory_at(const host_port& at);
+  /// Where the directory answers when the conductor of this seat leads. Returns at once.
+  void directory_at(std::uint32_t seat, const host_port& at);
   /// For Prometheus: the directory's counts, and what is mounted. Empty where there is neither. May take as
   /// long as the directory does for an answer.
   std::string metrics_text();
 
  private:
   void keep();
-  directory_address address_of(const host_port& at) const;
-  bool wait(std::unique_lock<std::mutex>& lock, duration pause, const host_port& at);
+  directory_address address_of(std::shared_ptr<const directory_seats> at) const;
 
   const key_ring key_;
-  std::unique_ptr<directory_shards> directory_;
+  const std::shared_ptr<directory_seats> seats_ = std::make_shared<directory_seats>();
+  std::unique_ptr<carried_directory> directory_;
   std::mutex asking_;  // guards the client: `metrics_text` comes from several threads
   std::unique_ptr<store_client> client_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
-  host_port own_;  ///< where the directory of this process answers; port 0: there is none
-  host_port wanted_;
   bool stopping_ = false;
   std::uint64_t mounted_bytes_ = 0;
   shared_memory_figures divided_;

@@ -15,7 +15,7 @@
 namespace mooncaf::wire {
 
 inline constexpr std::uint32_t oldest = 12;  ///< with which this release works together
-inline constexpr std::uint32_t newest = 14;
+inline constexpr std::uint32_t newest = 15;
 
 /// Before this version a struct had so many members.
 struct growth {

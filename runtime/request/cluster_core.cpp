@@ -360,6 +360,8 @@ void cluster_core::answered(node_id from, const lead_claim& claim, time_point se
 
 /// What an earlier leader charged is over or known from reports: gateways tell the leader alone of ends.
 void cluster_core::turn(time_point now) {
+  if (const auto right = lead_.right(); std::exchange(told_, right) != right && !lead_.alone())
+    actions_.emplace_back(tell_right{right});
   const bool leads = lead_.leads(now);
   if (leads == placing_ && (!leads || lead_.term() == placed_term_)) return;
   placing_ = leads;

@@ -73,6 +73,10 @@ struct log_turn {
   std::string stands;  ///< "leaves prefill"
   std::string why;
 };
+/// Tell what goes with the leader how long this conductor may lead.
+struct tell_right {
+  lead_right right;
+};
 /// Tell whoever starts and stops nodes how many there should be, and log it.
 struct tell_wish {
   std::string wanted;  ///< `counts_of`
@@ -84,7 +88,7 @@ struct play_minutes {
   shadow_question question;
 };
 using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired,
-                                      claim_lead, log_turn, tell_wish, play_minutes>;
+                                      claim_lead, log_turn, tell_right, tell_wish, play_minutes>;
 
 /// @thread  Owned by the conductor; not synchronised.
 class cluster_core {
@@ -175,6 +179,7 @@ class cluster_core {
   schedule_core questions_;
   std::unordered_map<node_id, member> members_;
   leadership_core lead_;
+  lead_right told_;
   bool placing_ = false;  ///< it led when it last changed; and the term in which it placed last
   std::uint64_t placed_term_ = 0;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave

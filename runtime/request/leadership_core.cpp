@@ -1,6 +1,7 @@
 #include "runtime/request/leadership_core.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 namespace mooncaf {
@@ -29,6 +30,7 @@ lead_vote leadership_voter::claimed(const lead_claim& claim, time_point now) {
     // Who only asks for long must not keep the voters from all others.
     if (claim.leads || claim.term > term_) until_ = now + timeout_;
     leads_ = claim.leads || (leads_ && claim.term == term_);
+    if (claim.leads) led_ = claim.term;
     term_ = claim.term;
     granted_ = claim.conductor;
     const bool whole = !claim.voters.voters.empty();
@@ -36,6 +38,7 @@ lead_vote leadership_voter::claimed(const lead_claim& claim, time_point now) {
   }
   out.term = term_;
   out.leader = leader();
+  out.led = led_;
   out.known = {voters_.term, voters_.version, {}, {}};
   if (age_of(voters_) > age_of(claim.voters)) out.known = voters_;
   return out;
@@ -44,8 +47,13 @@ lead_vote leadership_voter::claimed(const lead_claim& claim, time_point now) {
 // ---- a conductor ----
 
 leadership_core::leadership_core(node_id self, std::uint32_t place, std::uint32_t conductors,
-                                 duration timeout)
-    : self_(self), place_(place), conductors_(conductors), timeout_(timeout) {}
+                                 duration timeout, std::uint64_t led)
+    : self_(self),
+      place_(place),
+      conductors_(conductors),
+      timeout_(timeout),
+      highest_(led),
+      led_before_(led) {}
 
 void leadership_core::joined(node_id node, std::optional<std::uint32_t> place) {
   members_[node] = {place, {}, {}};
@@ -66,7 +74,7 @@ void leadership_core::tick(time_point now) {
 /// The oldest stands first: a place later waits an interval longer.
 void leadership_core::stand_by(time_point now) {
   const bool ended = std::exchange(asking_, false);
-  leading_ = false;
+  leading_ = established_ = false;
   const auto led = members_.find(leader_);
   std::uint32_t before = place_;
   if (led != members_.end() && led->second.place && *led->second.place < place_) --before;
@@ -77,7 +85,7 @@ void leadership_core::stand(time_point now) {
   const auto above = std::max(highest_, term_) + 1;
   term_ = above + (place_ + conductors_ - above % conductors_) % conductors_;
   asking_ = true;
-  leading_ = false;
+  leading_ = established_ = false;
   asked_ = now;
   for (auto& [id, m] : members_) m.granted.reset();
   claim_all();
@@ -110,13 +118,15 @@ void leadership_core::answered(node_id from, const lead_claim& claim, time_point
     return stand_by(now);
   }
   voter.knows = {vote.known.term, vote.known.version};
+  if (!leading_) led_before_ = std::max(led_before_, vote.led);
   // What is only asked for is promised once, perhaps by an answer that was lost.
   const auto promised = claim.leads ? sent : asked_;
   voter.granted = std::max(voter.granted.value_or(promised), promised);
+  established_ = established_ || (leading_ && committed(now));
   if (leading_) return reform(now);
   // Without an electorate of a leader's this conductor cannot tell whether theirs is the latest.
   if (knows_of(electorate_) && age_of(vote.known) > age_of(electorate_)) electorate_ = vote.known;
-  if (quorum(electorate_, now)) take_lead(now);
+  if (now < quorum_until(electorate_)) take_lead(now);
 }
 
 void leadership_core::take_lead(time_point now) {
@@ -144,7 +154,7 @@ void leadership_core::reform(time_point now) {
     next.before = std::exchange(next.voters, std::move(wanted));
     // Where the electorate before is not known, or gone, nothing counts before all conductors have the new one.
     if (next.before.empty()) next.before.emplace_back();
-    if (!quorum(next, now)) return;
+    if (now >= quorum_until(next)) return;
   }
   electorate_ = std::move(next);
   claim_all();
@@ -163,14 +173,19 @@ void leadership_core::claim_all() {
 
 // ---- counts ----
 
-bool leadership_core::fresh(node_id node, time_point now) const {
+time_point leadership_core::fresh_until(node_id node) const {
   const auto m = members_.find(node);
-  return m != members_.end() && m->second.granted && now < *m->second.granted + timeout_ - timeout_ / 20;
+  return m == members_.end() || !m->second.granted ? time_point{}
+                                                   : *m->second.granted + timeout_ - timeout_ / 20;
 }
 
-bool leadership_core::majority(const std::vector<node_id>& of, time_point now) const {
-  const auto votes = std::ranges::count_if(of, [&](node_id id) { return fresh(id, now); });
-  return 2 * static_cast<std::size_t>(votes) > of.size();
+time_point leadership_core::majority_until(const std::vector<node_id>& of) const {
+  if (of.empty()) return {};
+  std::vector<time_point> votes;
+  for (const auto id : of) votes.push_back(fresh_until(id));
+  const auto last_needed = votes.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
+  std::ranges::nth_element(votes, last_needed, std::greater{});
+  return *last_needed;
 }
 
 std::uint32_t leadership_core::conductors_here(time_point now) const {
@@ -181,12 +196,23 @@ std::uint32_t leadership_core::conductors_here(time_point now) const {
   return static_cast<std::uint32_t>(places.size());
 }
 
-bool leadership_core::all_conductors(time_point now) const { return conductors_here(now) == conductors_; }
+time_point leadership_core::all_conductors_until() const {
+  std::map<std::uint32_t, time_point> places;
+  for (const auto& [id, m] : members_)
+    if (m.place) places[*m.place] = std::max(places[*m.place], fresh_until(id));
+  if (places.size() < conductors_) return {};
+  return std::ranges::min_element(places, {}, [](const auto& p) { return p.second; })->second;
+}
 
-bool leadership_core::quorum(const electorate& of, time_point now) const {
-  if (!fresh(self_, now)) return false;
-  if (all_conductors(now)) return true;
-  return knows_of(of) && majority(of.voters, now) && (of.before.empty() || majority(of.before, now));
+time_point leadership_core::quorum_until(const electorate& of) const {
+  auto most = knows_of(of) ? majority_until(of.voters) : time_point{};
+  if (!of.before.empty()) most = std::min(most, majority_until(of.before));
+  return std::min(fresh_until(self_), std::max(most, all_conductors_until()));
+}
+
+lead_right leadership_core::right() const {
+  if (!leading_ || !established_) return {{}, term_, led_before_};
+  return {quorum_until(electorate_), term_, led_before_};
 }
 
 bool leadership_core::committed(time_point now) const {

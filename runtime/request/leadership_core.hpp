@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/lead_right.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/request/messages.hpp"
 
@@ -47,7 +48,9 @@ class leadership_voter {
   /// @param timeout   of a promise.
   /// @param promised  until then it grants nothing that is only asked for: of a conductor's process, whose
   ///                  predecessor may have made a promise.
-  leadership_voter(duration timeout, time_point promised) : timeout_(timeout), until_(promised) {}
+  /// @param led       the latest term under which somebody led, as far as its process knows from an earlier life.
+  leadership_voter(duration timeout, time_point promised, std::uint64_t led = 0)
+      : timeout_(timeout), until_(promised), term_(led), led_(led) {}
 
   lead_vote claimed(const lead_claim& claim, time_point now);
 
@@ -63,7 +66,8 @@ class leadership_voter {
   std::uint64_t term_ = 0;
   node_id granted_;
   bool leads_ = false;
-  electorate voters_;  ///< the latest that is known
+  std::uint64_t led_ = 0;  ///< see `lead_vote`
+  electorate voters_;      ///< the latest that is known
 };
 
 /// How a conductor stands, for people.
@@ -85,7 +89,9 @@ class leadership_core {
   };
 
   /// @param place       of this conductor in the list, from 0. @param conductors  in the list; 1: it leads always.
-  leadership_core(node_id self, std::uint32_t place, std::uint32_t conductors, duration timeout);
+  /// @param led         the latest term under which one led, as far as its process knows from an earlier life.
+  leadership_core(node_id self, std::uint32_t place, std::uint32_t conductors, duration timeout,
+                  std::uint64_t led = 0);
 
   /// The claims that the calls so far led to; each is given once.
   std::vector<order> take_claims() { return std::exchange(claims_, {}); }
@@ -103,7 +109,9 @@ class leadership_core {
                 time_point now);
 
   /// Whether this conductor may place at this moment.
-  bool leads(time_point now) const { return alone() || (leading_ && quorum(electorate_, now)); }
+  bool leads(time_point now) const { return alone() || (leading_ && now < quorum_until(electorate_)); }
+  /// Its right once a quorum has heard that it leads, so that whoever leads next knows that it did.
+  lead_right right() const;
   /// There is no other conductor.
   bool alone() const noexcept { return conductors_ == 1; }
   std::uint64_t term() const noexcept { return term_; }
@@ -116,12 +124,15 @@ class leadership_core {
     std::optional<std::uint32_t> place;
     std::optional<time_point> granted;  ///< when the claim was sent that it granted last, in this term
     std::pair<std::uint64_t, std::uint64_t> knows{};  ///< term and version of the electorate that it has
+    std::uint64_t led = 0;                            ///< as it told before this conductor led
   };
 
-  bool fresh(node_id node, time_point now) const;
-  bool majority(const std::vector<node_id>& of, time_point now) const;
-  bool all_conductors(time_point now) const;
-  bool quorum(const electorate& of, time_point now) const;
+  time_point fresh_until(node_id node) const;
+  bool fresh(node_id node, time_point now) const { return now < fresh_until(node); }
+  /// Until when these have the votes; the epoch: they have none.
+  time_point majority_until(const std::vector<node_id>& of) const;
+  time_point all_conductors_until() const;
+  time_point quorum_until(const electorate& of) const;
   /// Whether a quorum has the electorate, so that nobody leads without it.
   bool committed(time_point now) const;
   std::uint32_t conductors_here(time_point now) const;
@@ -140,8 +151,10 @@ class leadership_core {
   std::uint64_t highest_ = 0;  ///< term that is known of
   bool asking_ = false;        ///< under `term_`
   bool leading_ = false;       ///< … and had a quorum
-  node_id leader_;             ///< that was heard of last
-  time_point asked_{};         ///< when this term began
+  bool established_ = false;   ///< … that knows
+  std::uint64_t led_before_ = 0;
+  node_id leader_;      ///< that was heard of last
+  time_point asked_{};  ///< when this term began
   std::optional<time_point> stand_at_;
   electorate electorate_;
   std::map<node_id, member> members_;

@@ -195,6 +195,8 @@ struct lead_vote {
   std::uint64_t term = 0;  ///< highest that the voter knows
   node_id leader;          ///< that has shown to lead under it; none: 0
   electorate known;        ///< the latest, with its voters if it is later than the claim's
+  std::uint64_t led =
+      0;  ///< the latest term under which a conductor has led, as far as the voter heard (since version 15)
 };
 
 // ---- the work -----------------------------------------------------------------------------------------

@@ -43,10 +43,10 @@ class client {
   /// @param tenant  the name that it must have; empty: any.
   /// @param ssd  a `disk_capsule`, lent beside the memory; None: none is.
   /// @param location  where this host stands, as in "row2/rack7"; empty: unknown.
-  std::int32_t open(const std::string& host, int port, const std::string& secret_file,
-                    const std::string& token_file, const std::string& tenant, const std::string& name,
-                    const std::string& listen_host, std::uint64_t lend, std::uint64_t staging,
-                    const py::object& ssd, const std::string& location) {
+  std::int32_t open(const std::vector<std::pair<std::string, int>>& directories,
+                    const std::string& secret_file, const std::string& token_file, const std::string& tenant,
+                    const std::string& name, const std::string& listen_host, std::uint64_t lend,
+                    std::uint64_t staging, const py::object& ssd, const std::string& location) {
     std::shared_ptr<object_disk> disk;
     if (!ssd.is_none()) {
       auto* const given = PyCapsule_GetPointer(ssd.ptr(), disk_capsule);
@@ -58,8 +58,9 @@ class client {
         token_file.empty() ? key_for(store_key_purpose, secret_file) : tenant_key_from_file(token_file);
     if (!key) return refuse(key.error());
     store_client_options options;
-    options.directory.host = host;
-    options.directory.port = static_cast<std::uint16_t>(port);
+    std::vector<host_port> seats;
+    for (const auto& [host, port] : directories) seats.push_back({host, static_cast<std::uint16_t>(port)});
+    options.directory.at = std::make_shared<const directory_seats>(std::move(seats));
     options.directory.secret = *key;
     if (!is_location(location)) {
       why_.note({ec::invalid_argument, "MOONCAF_STORE_LOCATION: '" + location + "' is not like row2/rack7"});

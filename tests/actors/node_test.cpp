@@ -135,7 +135,8 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     m.root = sys.spawn<node>(
         context, local, std::make_shared<node_info>(info), seats, leadership_voter{0s, {}},
         [this, id](const std::string&, std::uint16_t port) { return dial(id, port); },
-        keep(sys.spawn(executor_behavior)), [&m](const std::string& at) { m.directories.push_back(at); });
+        keep(sys.spawn(executor_behavior)),
+        [&m](const node_info& found) { m.directories.push_back(found.directory); });
     caf::anon_send(m.root, listen_atom_v, static_cast<std::uint16_t>(id));
     run();
     return m;
@@ -424,7 +425,7 @@ TEST_CASE_FIXTURE(node_world, "what a node's actors count is what its scraper re
   const auto under_test = sys.spawn<node>(
       context, local, std::make_shared<node_info>(info), conductor_seats{}, leadership_voter{0s, {}},
       [](const std::string&, std::uint16_t) -> result<node_actor> { return fail(ec::peer_lost, "nobody"); },
-      keep(sys.spawn(executor_behavior)), [](const std::string&) {});
+      keep(sys.spawn(executor_behavior)), [](const node_info&) {});
   caf::anon_send(under_test, listen_atom_v, std::uint16_t{5});
   run();
   pass(3s);

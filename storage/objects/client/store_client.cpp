@@ -39,9 +39,15 @@ result<shard_dialer::links> store_client::links() {
 
 result<std::vector<directory_link::answer>> store_client::ask_everyone(
     op what, const std::function<void(byte_writer&)>& payload) {
-  const auto to = links();
-  if (!to) return fail(to.error());
-  return (*to)->ask_everyone(what, payload);
+  return patiently(
+      [&] {
+        const auto to = links();
+        return to ? (*to)->ask_everyone(what, payload)
+                  : result<std::vector<directory_link::answer>>{fail(to.error())};
+      },
+      [](const auto& got) {
+        return !got && store_wire::code_of(got.error()) == store_code::directory_unreachable;
+      });
 }
 
 void store_client::reach_all(const std::vector<replica_place>& places) {
@@ -94,6 +100,23 @@ std::vector<store_client::written> store_client::write(
 }
 
 std::vector<store_code> store_client::put(std::span<const outgoing_object> items, const put_policy& policy) {
+  auto codes = put_all(items, policy);
+  if (!has_lost(codes) || dialer_.patience() == duration{}) return codes;
+  std::vector<std::size_t> which;
+  std::vector<outgoing_object> rest;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (codes[i] != store_code::directory_unreachable) continue;
+    which.push_back(i);
+    rest.push_back(items[i]);
+  }
+  const auto again = patiently([&] { return put_all(rest, policy); }, has_lost);
+  for (std::size_t k = 0; k < which.size(); ++k)  // an answer that was lost may have been that it is there
+    codes[which[k]] = again[k] == store_code::already_exists ? store_code::ok : again[k];
+  return codes;
+}
+
+std::vector<store_code> store_client::put_all(std::span<const outgoing_object> items,
+                                              const put_policy& policy) {
   if (items.size() == 1)
     if (const auto done = put_ahead(items.front(), policy)) return {*done};
   auto codes = in_batches<store_code>(items, [&](auto part) { return put_once(part, policy); });
@@ -205,15 +228,25 @@ void store_client::revoke(const endings& all) {
 // ---- the rest ----
 
 std::vector<std::int32_t> store_client::exists(std::span<const std::string_view> keys) {
-  return ask_about<std::int32_t>([this] { return links(); }, {op::exists, {}}, keys,
-                                 [](byte_reader& in) { return std::int32_t{in.get<std::uint8_t>()}; },
-                                 [](store_code why) { return static_cast<std::int32_t>(why); });
+  const auto ask = [&] {
+    return ask_about<std::int32_t>([this] { return links(); }, {op::exists, {}}, keys,
+                                   [](byte_reader& in) { return std::int32_t{in.get<std::uint8_t>()}; },
+                                   [](store_code why) { return static_cast<std::int32_t>(why); });
+  };
+  return patiently(ask, [](const auto& all) {
+    return std::ranges::any_of(all, [](std::int32_t code) {
+      return code == static_cast<std::int32_t>(store_code::directory_unreachable);
+    });
+  });
 }
 
 std::vector<store_code> store_client::remove(std::span<const std::string_view> keys, bool force) {
-  return ask_about<store_code>([this] { return links(); }, {op::remove, force}, keys,
-                               [](byte_reader& in) { return as_store_code(in.get<std::int32_t>()); },
-                               [](store_code why) { return why; });
+  const auto ask = [&] {
+    return ask_about<store_code>([this] { return links(); }, {op::remove, force}, keys,
+                                 [](byte_reader& in) { return as_store_code(in.get<std::int32_t>()); },
+                                 [](store_code why) { return why; });
+  };
+  return patiently(ask, has_lost);
 }
 
 std::int64_t store_client::remove_all(std::string_view pattern, bool force) {

@@ -2,6 +2,7 @@
 // The object store as another process uses it. Plain C++: no actor, no signal handler, nothing on standard
 // output.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -170,6 +172,20 @@ class store_client {
 
  private:
   explicit store_client(store_client_options options);
+  /// Makes a call again whose question was lost with the directory, where another takes over.
+  /// @param lost  whether that became of it.
+  template <class Call, class Lost>
+  auto patiently(const Call& call, const Lost& lost) {
+    constexpr duration pause = std::chrono::milliseconds(10);
+    for (const auto since = clock_type::now();; std::this_thread::sleep_for(pause)) {
+      auto got = call();
+      if (!lost(got) || clock_type::now() - since >= dialer_.patience()) return got;
+    }
+  }
+  static bool has_lost(std::span<const store_code> codes) {
+    return std::ranges::find(codes, store_code::directory_unreachable) != codes.end();
+  }
+  std::vector<store_code> put_all(std::span<const outgoing_object> items, const put_policy& policy);
   result<std::vector<directory_link::answer>> ask_everyone(store_wire::op what,
                                                            const std::function<void(byte_writer&)>& payload);
   struct reserved {

@@ -28,14 +28,22 @@ std::uint64_t checksum_of(target_pieces pieces) {
 }  // namespace
 
 std::vector<object_view> store_client::ask_views(op what, std::span<const std::string_view> keys) {
-  const auto asked = clock_type::now();
+  auto asked = clock_type::now();
   const auto refused = [](store_code why) {
     object_view none;
     none.code = why;
     return none;
   };
-  auto views =
-      ask_about<object_view>([this] { return links(); }, {what, {}}, keys, store_wire::get_view, refused);
+  auto views = patiently(
+      [&] {
+        asked = clock_type::now();
+        return ask_about<object_view>([this] { return links(); }, {what, {}}, keys, store_wire::get_view,
+                                      refused);
+      },
+      [](const auto& all) {
+        return std::ranges::any_of(all,
+                                   [](const auto& v) { return v.code == store_code::directory_unreachable; });
+      });
   if (what != op::look)  // a mere look protects nothing
     for (auto& v : views) v.asked = asked;
   return views;
@@ -147,7 +155,8 @@ std::vector<store_code> store_client::get(std::span<const std::string_view> keys
     std::vector<std::string_view> rest;
     std::vector<std::size_t> which;
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (codes[i] != store_code::no_space) continue;
+      const bool lost = codes[i] == store_code::directory_unreachable && dialer_.patience() > duration{};
+      if (codes[i] != store_code::no_space && !lost) continue;
       rest.push_back(keys[i]);
       which.push_back(i);
     }

@@ -272,6 +272,7 @@ void directory_server::deliver() {
     const auto found = by_session_.find(what.session);
     if (found == by_session_.end()) return;
     auto& c = *found->second;
+    if (!may_serve(clock_type::now())) return c.stream->shutdown();
     c.out.insert(c.out.end(), what.bytes.begin(), what.bytes.end());
     // A connection that cannot be written to any more is dropped by its own events.
     if (!write(c) || unsent(c) > untold_max) c.stream->shutdown();
@@ -347,6 +348,7 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   if (header->what == store_wire::op::ring)
     return payload.empty() && left.empty() && share(c, header->number);
   const auto begin = clock_type::now();
+  if (!may_serve(begin)) return false;
   const bool understood = core_.answer(c.session, *header, payload, begin, c.out);
   core_.worked(header->what, clock_type::now() - begin);
   return understood;
@@ -401,6 +403,8 @@ void directory_server::drop(std::uint64_t token) {
 
 bool directory_server::tick() {
   const auto now = clock_type::now();
+  if (!may_serve(now))  // whoever only listens looks for another directory
+    for (const auto& [token, c] : connections_) c->stream->shutdown();
   core_.tick(now);
   renew_tenants();
   std::vector<std::uint64_t> late;

@@ -3,6 +3,7 @@
 // answers them, writes once.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -46,6 +47,9 @@ struct directory_server_options {
   /// Folder for the notes on SSDs that the next directory needs (`disk_notes`); empty: SSDs' contents are of
   /// no use to it.
   std::string state_folder;
+  /// Until then it may serve, as `clock_type` counts: whoever it took over from may have a successor after that.
+  /// Null: for ever. Connections end when it is over.
+  std::shared_ptr<const std::atomic<time_point>> serves_until = nullptr;
   /// The shards of a directory by their number; null for this one. The first listens for all, and hands a
   /// client over to the shard that it wants; the others end after it.
   std::vector<directory_server*> shards = {};
@@ -124,6 +128,9 @@ class directory_server : private loop_poller {
   void heat(connection& c);
   void cool();
   bool tick();
+  bool may_serve(time_point now) const {
+    return !options_.serves_until || now < options_.serves_until->load(std::memory_order_relaxed);
+  }
   bool poll() override;
   void arm() override;
   void disarm() override;

@@ -30,6 +30,8 @@ directory_server_options options_of(const directory_server_options& all, const s
 
 }  // namespace
 
+result<void> directory_shards::forget(const std::string& folder) { return forget_others(folder, 0); }
+
 result<std::unique_ptr<directory_shards>> directory_shards::start(const directory_server_options& options,
                                                                   std::uint32_t count) {
   if (auto ok = forget_others(options.state_folder, count); !ok) return fail(ok.error());

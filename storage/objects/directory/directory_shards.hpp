@@ -9,6 +9,7 @@
 // one shard is a `directory_server`, and nothing else.
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "storage/objects/directory/directory_server.hpp"
@@ -25,6 +26,9 @@ class directory_shards {
   static result<std::unique_ptr<directory_shards>> start(const directory_server_options& options,
                                                          std::uint32_t count);
   ~directory_shards();
+  /// Gives up what directories noted there of SSDs, in whatever number of shards: it is not the latest.
+  /// @error as `disk_notes::forget`
+  static result<void> forget(const std::string& folder);
 
   std::uint16_t port() const noexcept { return shards_.front()->port(); }
 

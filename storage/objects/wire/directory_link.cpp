@@ -16,6 +16,12 @@ namespace mooncaf {
 
 namespace {
 
+constexpr duration first_try = std::chrono::milliseconds(500);
+/// A host that does not answer the kernel any more is given up: sooner where the directory may be elsewhere.
+constexpr duration lost_with_others = std::chrono::seconds(3), lost_alone = std::chrono::seconds(30);
+/// After such a silence it is asked at the other seats whether the directory is there by now.
+constexpr duration look_elsewhere_after = std::chrono::seconds(2);
+
 /// Explains a failed handshake of TLS to a person.
 error about(const error& e, bool heard) {
   constexpr auto older = "a directory of an older version, which speaks no TLS (before protocol 17)?";
@@ -44,17 +50,38 @@ result<std::unique_ptr<link_stream>> encrypted(unique_fd fd, const key_ring& sec
 
 }  // namespace
 
+/// A seat that stands still must not keep this from the one that answers, and one that is only slow gets more time
+/// each round.
 result<std::shared_ptr<directory_link>> directory_link::connect(const directory_address& to) {
-  const auto named = [&](const error& e) {
-    return fail(e.code, "directory " + to.host + ":" + std::to_string(to.port) + ": " + e.detail);
-  };
+  const auto seats = to.at->all();
+  if (seats.empty()) return fail(ec::unavailable, "no directory is known yet");
   const auto until = clock_type::now() + to.connect_limit;
-  const auto at = resolve_tcp(to.host, to.port);
+  if (seats.size() == 1) return connect_to(seats.front(), to, until);
+  for (auto each = first_try;; each *= 2) {
+    error all;
+    bool slow = false;
+    for (const auto& seat : seats) {
+      auto made = connect_to(seat, to, std::min(until, clock_type::now() + each));
+      if (made || made.error() == ec::unauthenticated || made.error() == ec::incompatible) return made;
+      slow = slow || made.error() == ec::timed_out;
+      all = {made.error().code, all.detail + (all.detail.empty() ? "" : "; ") + made.error().detail};
+    }
+    if (!slow || clock_type::now() >= until) return fail(all);
+  }
+}
+
+result<std::shared_ptr<directory_link>> directory_link::connect_to(const host_port& seat,
+                                                                   const directory_address& to,
+                                                                   time_point until) {
+  const auto named = [&](const error& e) {
+    return fail(e.code, "directory " + to_string(seat) + ": " + e.detail);
+  };
+  const auto at = resolve_tcp(seat.host, seat.port);
   if (!at) return named(at.error());
-  if (auto made = from_near(to, *at, until)) return made;
+  if (auto made = from_near(to, seat.port, *at, until)) return made;
   auto fd = dial_tcp(*at, until);
   if (!fd) return named(fd.error());
-  tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
+  tune_tcp(fd->get(), to.at->several() ? lost_with_others : std::min<duration>(to.time_limit, lost_alone));
   auto stream = encrypted(std::move(*fd), to.secret, until);
   if (!stream) return named(stream.error());
   auto made = over(std::move(*stream), to, until);
@@ -65,9 +92,10 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
 /// Where this fails another process may have taken the socket's name; the caller tries TCP, whose error tells
 /// the cause.
 result<std::shared_ptr<directory_link>> directory_link::from_near(const directory_address& to,
+                                                                  std::uint16_t port,
                                                                   const socket_address& at,
                                                                   time_point until) {
-  const auto name = unix_endpoint(at, to.port, false);
+  const auto name = unix_endpoint(at, port, false);
   if (!name) return fail(ec::not_found, "another host");
   const auto address = unix_address(*name);
   if (!address) return fail(address.error());
@@ -83,7 +111,7 @@ result<std::shared_ptr<directory_link>> directory_link::from_near(const director
 
 result<std::shared_ptr<directory_link>> directory_link::over(std::unique_ptr<link_stream> stream,
                                                              const directory_address& to, time_point until) {
-  std::shared_ptr<directory_link> made{new directory_link(std::move(stream), to.time_limit, to.spin)};
+  std::shared_ptr<directory_link> made{new directory_link(std::move(stream), to)};
   if (auto ok = made->greet(to, until); !ok) return fail(ok.error());
   return made;
 }
@@ -240,7 +268,7 @@ result<directory_link::answer> directory_link::wait(std::uint64_t number) {
       continue;
     }
     reading_ = true;
-    const auto read = read_some(lock, until);
+    const auto read = read_patiently(lock, until);
     reading_ = false;
     if (!read && ended_.code == ec::none) ended_ = read.error();
     changed_.notify_all();
@@ -272,6 +300,29 @@ void directory_link::await_more(time_point until) {
 
 void directory_link::wake_from(std::size_t bytes) {
   if (std::exchange(wakes_us_, bytes) != bytes) stream_->wake_from(bytes);
+}
+
+/// A directory that stands still keeps its links: whether another one has taken over is to be found out.
+result<void> directory_link::read_patiently(std::unique_lock<std::mutex>& lock, time_point until) {
+  const bool greeted = incarnation_ != 0;
+  if (!greeted || !to_.at->several()) return read_some(lock, until);
+  for (;;) {
+    const auto now = clock_type::now();
+    auto read = read_some(lock, std::min(until, now + look_elsewhere_after));
+    if (read || read.error() != ec::timed_out || clock_type::now() >= until) return read;
+    lock.unlock();
+    const bool over = superseded();
+    lock.lock();
+    if (over) return fail(ec::peer_lost, "another directory has taken over");
+    if (ended_.code != ec::none) return fail(ended_);
+  }
+}
+
+bool directory_link::superseded() const {
+  auto to = to_;
+  to.connect_limit = first_try;
+  const auto other = connect(to);
+  return other && (*other)->incarnation() > incarnation_;
 }
 
 /// Reads once and sorts the whole frames; the lock is open while it waits.

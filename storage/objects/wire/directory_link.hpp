@@ -15,6 +15,7 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
+#include "storage/objects/wire/directory_seats.hpp"
 #include "storage/objects/wire/store_wire.hpp"
 #include "transport/net/link_stream.hpp"
 #include "transport/net/secret_file.hpp"
@@ -24,8 +25,7 @@
 namespace mooncaf {
 
 struct directory_address {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 0;
+  std::shared_ptr<const directory_seats> at = std::make_shared<const directory_seats>();
   key_ring secret;
   std::uint32_t shard = 0;  ///< the shard of the directory that is asked
   bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
@@ -42,7 +42,9 @@ class directory_link {
  public:
   using answer = std::vector<std::byte>;
 
-  /// @error `ec::peer_lost`, `ec::timed_out`, `ec::unauthenticated`, `ec::incompatible`, with the address.
+  /// To the seat at which a directory answers.
+  /// @error `ec::peer_lost`, `ec::timed_out`, `ec::unauthenticated`, `ec::incompatible`, with the address;
+  /// `ec::unavailable` where no seat is known.
   static result<std::shared_ptr<directory_link>> connect(const directory_address& to);
 
   /// Sends a question. @returns its number, or an error where the connection has ended.
@@ -71,16 +73,20 @@ class directory_link {
   void close();
 
  private:
+  static result<std::shared_ptr<directory_link>> connect_to(const host_port& seat,
+                                                            const directory_address& to, time_point until);
   static result<std::shared_ptr<directory_link>> over(std::unique_ptr<link_stream> stream,
                                                       const directory_address& to, time_point until);
-  static result<std::shared_ptr<directory_link>> from_near(const directory_address& to,
+  static result<std::shared_ptr<directory_link>> from_near(const directory_address& to, std::uint16_t port,
                                                            const socket_address& at, time_point until);
-  directory_link(std::unique_ptr<link_stream> stream, duration limit, duration spin)
-      : stream_(std::move(stream)), limit_(limit), looking_(spin) {}
+  directory_link(std::unique_ptr<link_stream> stream, const directory_address& to)
+      : to_(to), stream_(std::move(stream)), limit_(to.time_limit), looking_(to.spin) {}
   result<void> greet(const directory_address& to, time_point until);
   result<void> send_all(std::span<const std::byte> bytes, time_point until);
   result<void> receive(std::span<std::byte> into, time_point until);
   result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
+  result<void> read_patiently(std::unique_lock<std::mutex>& lock, time_point until);
+  bool superseded() const;
   error lost(link_stream::state at) const;
   result<void> open_ring(time_point until);
   bool wait_for(short wanted, time_point until);
@@ -90,6 +96,7 @@ class directory_link {
   void wake_from(std::size_t bytes);
   void give_up(const error& why);
 
+  const directory_address to_;
   std::unique_ptr<link_stream> stream_;
   duration limit_;
   std::uint64_t incarnation_ = 0;

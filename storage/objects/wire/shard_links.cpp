@@ -1,6 +1,7 @@
 #include "storage/objects/wire/shard_links.hpp"
 
 #include <algorithm>
+#include <thread>
 
 namespace mooncaf {
 
@@ -35,6 +36,15 @@ result<std::vector<directory_link::answer>> shard_links::ask_everyone(
 }
 
 result<shard_dialer::links> shard_dialer::get() {
+  constexpr duration pause = std::chrono::milliseconds(10);
+  for (const auto since = clock_type::now();; std::this_thread::sleep_for(pause)) {
+    auto made = get_now();
+    const bool refused = !made && (made.error() == ec::unauthenticated || made.error() == ec::incompatible);
+    if (made || refused || clock_type::now() - since >= patience()) return made;
+  }
+}
+
+result<shard_dialer::links> shard_dialer::get_now() {
   std::lock_guard lock{mutex_};
   const auto whole = [](const shard_links& l) {
     return std::none_of(l.all.begin(), l.all.end(), [](const auto& link) { return !link->usable(); });
@@ -75,6 +85,7 @@ result<shard_dialer::links> shard_dialer::dial() {
 }
 
 void shard_dialer::close() {
+  closed_ = true;
   std::lock_guard lock{mutex_};
   if (!links_) return;
   for (const auto& link : links_->all) link->close();

@@ -1,6 +1,7 @@
 #pragma once
 // A client's connections to all shards of a directory, and which shard knows a key.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,16 +67,22 @@ class shard_dialer {
  public:
   explicit shard_dialer(directory_address to) : to_(std::move(to)) {}
   using links = std::shared_ptr<const shard_links>;
-  /// All links, or none. Where no directory answers it tries again after a pause that grows to half a second.
+  /// All links, or none. Where no directory answers it tries again after a pause that grows to half a second; where
+  /// another may take over it waits for that, up to `takeover_limit`.
   /// @error as `directory_link::connect`
   result<links> get();
   /// Ends the links; calls that wait on one get an error.
   void close();
+  /// For how long calls that were lost with a directory are to be made again: zero where no other takes over.
+  duration patience() const { return !closed_ && to_.at->several() ? takeover_limit : duration{}; }
+  static constexpr duration takeover_limit = std::chrono::seconds(8);
 
  private:
+  result<links> get_now();
   result<links> dial();
 
   directory_address to_;
+  std::atomic<bool> closed_{false};
   std::mutex mutex_;
   links links_;
   duration pause_{};

@@ -83,3 +83,14 @@ def listen_host(name):
     except ValueError:
         return "127.0.0.1"
     return "127.0.0.1" if address.is_loopback or address.is_unspecified else host
+
+
+def directories(text):
+    """[(host, port), ...] of "HOST:PORT,HOST:PORT", or None for anything else."""
+    found = []
+    for one in text.split(","):
+        host, _, port = one.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            return None
+        found.append((host, int(port)))
+    return found

@@ -12,6 +12,7 @@ import weakref
 
 from . import _store, absent, buffer_pool, memory, types
 from .arguments import claimed_port as _claimed_port
+from .arguments import directories as _directories
 from .arguments import how as _policy
 from .arguments import key as _key
 from .arguments import keys as _keys
@@ -65,7 +66,8 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
               local_buffer_size=16 << 20, protocol="tcp", rdma_devices="", master_server_addr="127.0.0.1:7460",
               engine=None, enable_ssd_offload=False, ssd_offload_path="", tenant_id="default",
               enable_client_http_server=False, client_http_port=9300, token_file="", ssd_offload_size="64GiB"):
-        """Connects to the directory at `master_server_addr`, and lends it `global_segment_size` bytes, if not zero.
+        """Connects to the directory at `master_server_addr`, and lends it `global_segment_size` bytes, if not zero. Of several addresses with
+        commas, those of a cluster's conductors, the directory answers at one; calls wait up to eight seconds for another to take over.
 
         With `enable_ssd_offload` it lends `ssd_offload_size` bytes in the folder `ssd_offload_path` beside them, where objects
         are written when they are put; what is there already is announced. One process at a time can have that folder.
@@ -95,8 +97,8 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
             lend, staging, room = _size(global_segment_size), _size(local_buffer_size), _size(ssd_offload_size)
         except (ValueError, KeyError):
             return INVALID_PARAMETERS
-        host, _, port = str(master_server_addr).rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536 or lend < 0 or staging < 0:
+        directories = _directories(str(master_server_addr))
+        if directories is None or lend < 0 or staging < 0:
             return INVALID_PARAMETERS
         name, claim = str(local_hostname), None
         if ":" not in name:
@@ -114,7 +116,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
             if self._client is not None:
                 return INVALID_PARAMETERS
             client = _store.Client()
-            code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
+            code = client.open(directories, os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
                                _listen_host(name), lend, staging, ssd, os.environ.get("MOONCAF_STORE_LOCATION", ""))
             self._why = client.last_error() if code != OK else ""
             if code == OK and enable_client_http_server:

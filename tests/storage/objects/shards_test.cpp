@@ -51,7 +51,7 @@ struct sharded_cluster {
   }
   directory_address address(const std::string& key = secret) const {
     directory_address a;
-    a.port = port;
+    a.at = one_seat("127.0.0.1", port);
     a.secret = key;
     a.own_host = "host";
     return a;

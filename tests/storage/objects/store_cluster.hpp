@@ -45,7 +45,7 @@ struct cluster {
 
   directory_address address(const std::string& host) const {
     directory_address a;
-    a.port = directory->port();
+    a.at = one_seat("127.0.0.1", directory->port());
     a.secret = secret;
     a.own_host = host;
     return a;
@@ -94,7 +94,7 @@ inline void flip(store_client& c, const replica_place& place, std::uint64_t at) 
 }
 
 inline bool soon(const std::function<bool()>& holds) {
-  for (const auto until = clock_type::now() + 20s; clock_type::now() < until; std::this_thread::yield())
+  for (const auto until = clock_type::now() + 60s; clock_type::now() < until; std::this_thread::yield())
     if (holds()) return true;
   return false;
 }

@@ -55,8 +55,7 @@ struct far_store {
   }
   directory_address address(const std::string& key = secret) const {
     directory_address a;
-    a.host = far;
-    a.port = directory->port();
+    a.at = one_seat(far, directory->port());
     a.secret = key;
     a.own_host = "host";
     return a;
@@ -223,7 +222,7 @@ TEST_CASE("another secret, and a directory of an older version, are told apart i
       if (answers)
         (void)send_whole(fd.get(), std::vector<std::byte>(32, std::byte{99}), clock_type::now() + 60s);
     }};
-    to.port = bound_port(listener.get());
+    to.at = one_seat(far, bound_port(listener.get()));
     const auto made = directory_link::connect(to);
     older.join();
     REQUIRE_FALSE(made);

@@ -1,0 +1,150 @@
+#include "actors/store/carried_directory.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "actors/store/directory_options.hpp"
+#include "actors/store/store_command.hpp"
+#include "runtime/base/replace_file.hpp"
+#include "runtime/log/log.hpp"
+#include "transport/net/socket.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// A holder on a host that is gone, or beside a directory that stands still, notices in so long.
+constexpr duration holders_notice = std::chrono::seconds(5);
+constexpr duration again_after = std::chrono::milliseconds(500);
+
+std::string term_file(const std::string& folder) { return folder + "/term"; }
+
+std::uint64_t read_term(const std::string& folder) {
+  std::uint64_t term = 0;
+  std::ifstream file{term_file(folder)};
+  return file >> term ? term : 0;
+}
+
+result<void> write_term(const std::string& folder, std::uint64_t term) {
+  std::error_code why;
+  std::filesystem::create_directories(folder, why);
+  if (why) return fail(ec::io_error, folder + ": " + why.message());
+  return replace_file(term_file(folder), std::to_string(term) + "\n", 0600);
+}
+
+/// The seat of a directory that may open later is told before that.
+result<std::uint16_t> free_port(const host_port& at) {
+  if (at.port != 0) return at.port;
+  const auto address = resolve_tcp(at.host, 0);
+  if (!address) return fail(address.error());
+  const auto listener = listen_tcp(*address);
+  if (!listener) return fail(listener.error());
+  return bound_port(listener->get());
+}
+
+}  // namespace
+
+carried_directory::carried_directory(host_port at, directory_server_options options, std::uint32_t shards)
+    : at_(std::move(at)),
+      options_(std::move(options)),
+      shards_(shards),
+      last_term_(read_term(options_.state_folder)) {}
+
+result<std::unique_ptr<carried_directory>> carried_directory::open(const host_port& at, key_ring key,
+                                                                   const store_options& chosen, bool alone) {
+  auto options = store::directory_settings(chosen);
+  if (!options) return fail(options.error());
+  const auto port = alone ? result<std::uint16_t>{at.port} : free_port(at);
+  if (!port) return fail(port.error());
+  options->host = at.host;
+  options->port = *port;
+  options->secret = std::move(key);
+  options->state_folder = store::state_folder(chosen.state_folder, *port);
+  std::unique_ptr<carried_directory> made{
+      new carried_directory({at.host, *port}, std::move(*options), chosen.shards)};
+  if (alone) {
+    if (const auto started = made->start(); !started) return fail(started.error());
+    made->at_.port = made->directory_->port();
+    return made;
+  }
+  made->keeper_ = std::thread{[self = made.get()] { self->keep(); }};
+  return made;
+}
+
+carried_directory::~carried_directory() {
+  {
+    std::lock_guard lock{mutex_};
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+}
+
+bool carried_directory::serves() const {
+  std::lock_guard lock{mutex_};
+  return directory_ != nullptr;
+}
+
+void carried_directory::lead(const lead_right& right) {
+  {
+    std::lock_guard lock{mutex_};
+    right_ = right;
+    // Under another term a directory begins anew, as one elsewhere may have served in between.
+    if (directory_ && right.term == serving_) serves_until_->store(right.until, std::memory_order_relaxed);
+  }
+  changed_.notify_all();
+}
+
+result<void> carried_directory::start() {
+  auto started = directory_shards::start(options_, shards_);
+  if (!started) return fail(started.error());
+  directory_ = std::move(*started);
+  return {};
+}
+
+/// The term is written down before anything is served under it, so that a later life of this process can tell whether
+/// its notes are the latest.
+result<void> carried_directory::start_under_right() {
+  const auto right = right_;
+  const auto& folder = options_.state_folder;
+  if (read_term(folder) != right.led_before)
+    if (auto forgotten = directory_shards::forget(folder); !forgotten) return forgotten;
+  if (auto written = write_term(folder, right.term); !written) return written;
+  if (right.led_before != 0) options_.recovery = std::max(options_.recovery, holders_notice);
+  serving_ = right.term;
+  serves_until_ = std::make_shared<std::atomic<time_point>>(right.until);
+  options_.serves_until = serves_until_;
+  return start();
+}
+
+void carried_directory::keep() {
+  std::unique_lock lock{mutex_};
+  std::string complaint;
+  while (!stopping_) {
+    const bool may = clock_type::now() < right_.until;
+    if (directory_ && (!may || right_.term != serving_)) {
+      log_info("store", {{"directory", to_string(at_)}, {"stands by", "another conductor may lead"}});
+      auto gone = std::move(directory_);
+      lock.unlock();
+      gone.reset();
+      lock.lock();
+      continue;
+    }
+    if (may && !directory_) {
+      const auto done = start_under_right();
+      const auto why = done ? std::string{} : to_string(done.error());
+      if (done) log_info("store", {{"directory", to_string(at_)}, {"term", std::to_string(serving_)}});
+      else if (why != complaint) log_warn("store", {{"directory", to_string(at_)}, {"problem", why}});
+      complaint = why;
+      if (done) continue;
+    }
+    const auto until =
+        directory_ ? right_.until : clock_type::now() + (may ? again_after : std::chrono::hours(1));
+    changed_.wait_until(lock, until);
+  }
+  directory_.reset();
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,170 @@
+// Directories at several seats, of which one serves: what holders and clients notice of another taking over.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+
+#include "storage/objects/directory/directory_shards.hpp"
+#include "storage/objects/disk/rocksdb_object_disk.hpp"
+#include "tests/storage/objects/store_cluster.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::test;
+
+namespace {
+
+std::uint16_t free_port() {
+  const auto listener = listen_tcp(*resolve_tcp("127.0.0.1", 0));
+  REQUIRE(listener);
+  return bound_port(listener->get());
+}
+
+std::vector<std::byte> value_of(int n) { return std::vector<std::byte>(70'000, static_cast<std::byte>(n)); }
+
+/// Two hosts that may have the directory, each with a folder of its own.
+struct two_seats {
+  std::array<std::uint16_t, 2> ports{free_port(), free_port()};
+  std::shared_ptr<const directory_seats> seats = std::make_shared<const directory_seats>(
+      std::vector<host_port>{{"127.0.0.1", ports[0]}, {"127.0.0.1", ports[1]}});
+  temp_dir folder;
+
+  std::unique_ptr<directory_server> serve(
+      std::size_t seat, std::shared_ptr<const std::atomic<time_point>> until = nullptr) const {
+    directory_server_options o;
+    o.port = ports[seat];
+    o.secret = secret;
+    o.recovery = 2s;
+    o.state_folder = folder / ("state-" + std::to_string(seat));
+    o.serves_until = std::move(until);
+    auto made = directory_server::start(std::move(o));
+    REQUIRE(made);
+    return std::move(*made);
+  }
+  directory_address address(const std::string& host) const {
+    directory_address a;
+    a.at = seats;
+    a.secret = secret;
+    a.own_host = host;
+    return a;
+  }
+  std::unique_ptr<store_client> client(const std::string& host) const {
+    auto c = store_client::connect({address(host), 1 * MiB});
+    REQUIRE(c);
+    return std::move(*c);
+  }
+  std::unique_ptr<segment_mount> mount(int number, std::shared_ptr<object_disk> disk = nullptr) const {
+    segment_mount_options segment;
+    segment.directory = address("host-" + std::to_string(number));
+    segment.name = "s" + std::to_string(number);
+    segment.bytes = 4 * MiB;
+    segment.disk = std::move(disk);
+    auto made = segment_mount::start(std::move(segment));
+    REQUIRE(made);
+    return std::move(*made);
+  }
+};
+
+void check_all(store_client& c, int first, int last) {
+  for (int n = first; n < last; ++n) {
+    CAPTURE(n);
+    store_code code{};
+    const auto found = get(c, "object " + std::to_string(n), code);
+    CHECK(code == store_code::ok);
+    CHECK(found == value_of(n));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a directory at another seat has all that the last one had, and calls wait for it") {
+  const two_seats world;
+  auto first = world.serve(0);
+  const auto holder = world.mount(0), other = world.mount(1);
+  for (const std::string host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const auto c = world.client(host);
+    for (int n = 0; n < 20; ++n) CHECK(put(*c, "object " + std::to_string(n), value_of(n)) == store_code::ok);
+    const std::string_view gone = "object 19";
+    CHECK(c->remove({&gone, 1}, true).at(0) == store_code::ok);
+    first.reset();
+    // Calls of every kind are under way while nobody serves.
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> callers;
+    callers.emplace_back([&] { wrong += put(*c, "object 20", value_of(20)) != store_code::ok; });
+    callers.emplace_back([&] {
+      store_code code{};
+      wrong += get(*c, "object 3", code) != value_of(3);
+    });
+    callers.emplace_back([&] {
+      const std::string_view keys[] = {"object 4", gone};
+      wrong += c->exists(keys) != std::vector<std::int32_t>{1, 0};
+    });
+    callers.emplace_back([&] {
+      const std::string_view key = "object 18";
+      wrong += c->remove({&key, 1}, true).at(0) != store_code::ok;
+    });
+    callers.emplace_back([&] { wrong += c->list("^object 1$", 10).objects.size() != 1; });
+    std::this_thread::sleep_for(50ms);  // so that most of them have asked in vain before
+    auto second = world.serve(1);
+    for (auto& t : callers) t.join();
+    CHECK(wrong == 0);
+    check_all(*c, 0, 18);
+    check_all(*c, 20, 21);
+    CHECK(c->remove_all("", true) == 19);
+    second.reset();
+    first = world.serve(0);
+  }
+}
+
+TEST_CASE("a directory whose right has ended answers nothing, though it still runs") {
+  const two_seats world;
+  const auto until = std::make_shared<std::atomic<time_point>>(time_point::max());
+  const auto first = world.serve(0, until);
+  const auto holder = world.mount(0);
+  const auto c = world.client("host-0");
+  CHECK(put(*c, "object 1", value_of(1)) == store_code::ok);
+  CHECK(put(*c, "object 2", value_of(2)) == store_code::ok);
+  until->store(clock_type::now());
+  const auto second = world.serve(1);
+  check_all(*c, 1, 3);
+  const std::string_view key = "object 1";
+  CHECK(c->remove({&key, 1}, true).at(0) == store_code::ok);
+  const auto late = world.client("host-0");  // looks at the first seat first
+  CHECK(late->exists({&key, 1}).at(0) == 0);
+  check_all(*late, 2, 3);
+}
+
+TEST_CASE("what lies on SSD alone is served by a directory at another seat") {
+  const two_seats world;
+  auto first = world.serve(0);
+  auto disk = rocksdb_object_disk::open(
+      {world.folder / "ssd", 64 * MiB, {write_policy::write_through, 1, 1}, false, {}});
+  REQUIRE(disk);
+  const std::shared_ptr<object_disk> ssd = std::move(*disk);
+  const auto holder = world.mount(0, ssd);
+  const auto c = world.client("host-0");
+  constexpr int objects = 120;  // twice what memory holds
+  for (int n = 0; n < objects; ++n)
+    CHECK(put(*c, "object " + std::to_string(n), value_of(n)) == store_code::ok);
+  const auto on_disk = [&] {
+    const auto counts = c->counts();
+    REQUIRE(counts);
+    return counts->disk_objects;
+  };
+  CHECK(soon([&] { return on_disk() > objects / 2; }));
+  const std::string_view gone = "object 0";
+  CHECK(c->remove({&gone, 1}, true).at(0) == store_code::ok);
+  for (const std::size_t seat : {1u, 0u, 1u}) {
+    CAPTURE(seat);
+    first.reset();
+    // As a leader does whose notes are not the latest.
+    REQUIRE(directory_shards::forget(world.folder / ("state-" + std::to_string(seat))));
+    first = world.serve(seat);
+    CHECK(c->exists({&gone, 1}).at(0) == 0);
+    CHECK(on_disk() > objects / 2);
+    check_all(*c, 1, objects);
+  }
+}
