@@ -53,6 +53,7 @@ leadership_core::leadership_core(node_id self, std::uint32_t place, std::uint32_
       conductors_(conductors),
       timeout_(timeout),
       highest_(led),
+      led_(led),
       led_before_(led) {}
 
 void leadership_core::joined(node_id node, std::optional<std::uint32_t> place) {
@@ -78,7 +79,10 @@ void leadership_core::stand_by(time_point now) {
   const auto led = members_.find(leader_);
   std::uint32_t before = place_;
   if (led != members_.end() && led->second.place && *led->second.place < place_) --before;
-  stand_at_ = now + (ended ? duration{} : timeout_) + before * interval();
+  const auto pause = std::exchange(outranked_, false) ? (conductors_ + 1) * timeout_
+                     : ended                          ? duration{}
+                                                      : timeout_;
+  stand_at_ = now + pause + before * interval();
 }
 
 void leadership_core::stand(time_point now) {
@@ -107,6 +111,7 @@ void leadership_core::answered(node_id from, const lead_claim& claim, time_point
   highest_ = std::max(highest_, vote.term);
   const auto known = members_.find(from);
   if (known == members_.end() || claim.term != term_ || !asking_) return;
+  outranked_ = outranked_ || (!knows_of(electorate_) && knows_of(vote.known));
   auto& voter = known->second;
   if (!vote.granted) {
     voter.granted.reset();
@@ -126,7 +131,12 @@ void leadership_core::answered(node_id from, const lead_claim& claim, time_point
   if (leading_) return reform(now);
   // Without an electorate of a leader's this conductor cannot tell whether theirs is the latest.
   if (knows_of(electorate_) && age_of(vote.known) > age_of(electorate_)) electorate_ = vote.known;
-  if (now < quorum_until(electorate_)) take_lead(now);
+  if (now >= quorum_until(electorate_)) return;
+  if (!knows_of(electorate_) && led_before_ > led_ && !std::exchange(gave_way_, true)) {
+    outranked_ = true;
+    return stand_by(now);
+  }
+  take_lead(now);
 }
 
 void leadership_core::take_lead(time_point now) {

@@ -24,9 +24,12 @@
 //   never shrinks to a majority of itself.
 // - Every conductor of the list is a quorum as the leader is one of them: no other can lead if all agree. That
 //   begins a cluster, and gets one going again that lost half of its nodes at once.
+// - The first to lead is whoever led last, if it can tell that from an earlier life: a store's directory has notes there
+//   that are the latest.
 // A voter that restarts is a new one, and a conductor that restarts knows no electorate: until a leader tells it
 // one it may lead with all conductors alone, and its voter makes no promise before an older one must be over.
-// With it terms may begin again, until voters tell of later ones.
+// With it terms may begin again, until voters tell of later ones. Where voters know of an electorate it asks seldom: it
+// would take their votes from those that may lead.
 
 #include <cstdint>
 #include <map>
@@ -152,7 +155,10 @@ class leadership_core {
   bool asking_ = false;        ///< under `term_`
   bool leading_ = false;       ///< … and had a quorum
   bool established_ = false;   ///< … that knows
-  std::uint64_t led_before_ = 0;
+  std::uint64_t led_;          ///< the last term of its own, in an earlier life
+  std::uint64_t led_before_;   ///< see `lead_right`
+  bool outranked_ = false;     ///< another is to stand before this one does again
+  bool gave_way_ = false;
   node_id leader_;      ///< that was heard of last
   time_point asked_{};  ///< when this term began
   std::optional<time_point> stand_at_;

@@ -239,7 +239,7 @@ void membership_core::answered(greeting_ticket ticket, const introduction_ptr& p
   auto& at = posts_[*call.to_join];
   if (!conducts) return look_again(at, {ec::not_found, "no conductor runs there"}, now);
   at.node = peer->id;
-  if (&at == &posts_.front()) actions_.emplace_back(membership_action::found{peer});
+  actions_.emplace_back(membership_action::found{peer});
   join(at, peer);
 }
 

@@ -38,8 +38,7 @@ struct dial {
   greeting_ticket greeting = 0;
   host_port where;
 };
-/// The first conductor of the list was found, at this node, and `join` follows: take from its introduction what
-/// is of use here.
+/// A conductor of the list was found, at this node, and `join` follows: take from its introduction what is of use here.
 struct found {
   introduction_ptr conductor;
 };

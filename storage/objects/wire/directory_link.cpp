@@ -319,9 +319,7 @@ result<void> directory_link::read_patiently(std::unique_lock<std::mutex>& lock, 
 }
 
 bool directory_link::superseded() const {
-  auto to = to_;
-  to.connect_limit = first_try;
-  const auto other = connect(to);
+  const auto other = connect(to_);
   return other && (*other)->incarnation() > incarnation_;
 }
 

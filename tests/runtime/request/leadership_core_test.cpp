@@ -32,6 +32,8 @@ struct cluster {
     time_point next_tick{}, born{};
     std::uint64_t obeyed = 0;  ///< the highest term of a leader that it heard of
   };
+  std::map<std::size_t, std::uint64_t>
+      written;  ///< by place: the last term of a conductor there, on its disk
 
   cluster(std::uint32_t conductors, std::uint32_t others, std::uint64_t seed = 1) : luck(seed) {
     places = conductors;
@@ -45,8 +47,10 @@ struct cluster {
     p->offset = std::chrono::milliseconds(below(2'000'000));
     p->rate = 0.98 + 0.04 * below(1000) / 1000.0;
     p->next_tick = p->born = now;
-    p->voter = std::make_unique<leadership_voter>(timeout, p->place ? local(*p) + timeout : time_point{});
-    if (p->place) p->core = std::make_unique<leadership_core>(p->id, *p->place, places, timeout);
+    const auto led = written[at];
+    p->voter =
+        std::make_unique<leadership_voter>(timeout, p->place ? local(*p) + timeout : time_point{}, led);
+    if (p->place) p->core = std::make_unique<leadership_core>(p->id, *p->place, places, timeout, led);
     if (at < processes.size()) processes[at] = p;
     else processes.push_back(p);
     for (auto& other : processes) {
@@ -137,6 +141,19 @@ struct cluster {
       REQUIRE(term >= last_term);
     last_term = term;
     last_led = now;
+    check_right(leader);
+  }
+
+  /// Whoever has the right knows of all that had it before, and writes down that it has it.
+  void check_right(const process& leader) {
+    const auto right = leader.core->right();
+    if (right.until <= local(leader)) return;
+    REQUIRE(right.term == leader.core->term());
+    if (right.term == last_right) return;
+    REQUIRE(right.led_before >= last_right);
+    latest_known += right.led_before == last_right;
+    last_right = written[*leader.place] = right.term;
+    ++rights;
   }
 
   void pass(duration time) {
@@ -181,7 +198,8 @@ struct cluster {
   std::set<std::pair<std::size_t, std::size_t>> cuts;
   std::multimap<time_point, std::function<void()>> under_way;
   std::uint64_t lost_percent = 0, doubled_percent = 0, late_percent = 0;
-  std::uint64_t last_term = 0;
+  std::uint64_t last_term = 0, last_right = 0, rights = 0;
+  std::uint64_t latest_known = 0;  ///< rights that came with the term of the last one
   time_point last_led{};
   std::map<std::uint64_t, std::uint32_t> owner;  ///< of each term
 };
@@ -226,6 +244,41 @@ TEST_CASE("a conductor that comes back stands by, and takes over when the other 
   c.kill(1);
   CHECK(c.until_led(5s) <= 800ms);
   CHECK(c.leaders() == places{0});
+}
+
+TEST_CASE("a conductor that has just come back does not keep the others from leading") {
+  cluster c{3, 2};
+  c.pass(3s);
+  c.kill(0);
+  CHECK(c.until_led(5s) <= 800ms);
+  c.pass(1s);
+  c.start(0);
+  c.pass(50ms);
+  c.kill(1);
+  CHECK(c.until_led(10s) <= 3s);
+  CHECK(c.leaders() == places{2});
+}
+
+TEST_CASE("of conductors that were all stopped the one that led last leads, and knows that it did") {
+  for (const std::size_t last : {0, 1, 2}) {
+    CAPTURE(last);
+    cluster c{3, 2};
+    c.pass(3s);
+    for (std::size_t i = 0; i < last; ++i) {
+      c.kill(i);
+      c.pass(2s);
+    }
+    for (std::size_t i = 0; i < last; ++i) c.start(i);
+    c.pass(2s);
+    REQUIRE(c.leaders() == places{last});
+    const auto term = c.core(last).term();
+    for (std::size_t i = 0; i < 5; ++i) c.kill(i);
+    for (std::size_t i = 0; i < 5; ++i) c.start(i);
+    c.pass(6s);
+    REQUIRE(c.leaders() == places{last});
+    CHECK(c.core(last).right().led_before == term);
+    CHECK(c.core(last).term() > term);
+  }
 }
 
 TEST_CASE("a leader that is stopped has nothing to say when it goes on, and disturbs nobody") {
@@ -308,7 +361,7 @@ TEST_CASE("a cluster begins with all of its conductors, and says for whom it wai
 
 TEST_CASE(
     "whatever happens to messages, processes and clocks, at most one leads, and one does when it is over") {
-  std::uint64_t led = 0, changes = 0;
+  std::uint64_t led = 0, changes = 0, rights = 0, latest = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 luck{seed};
@@ -360,7 +413,11 @@ TEST_CASE(
     const auto& leader = *c.processes[c.leaders().front()];
     for (const auto& p : c.processes) CHECK(p->voter->leader() == leader.id);
     changes += c.owner.size();
+    rights += c.rights;
+    latest += c.latest_known;
   }
+  CHECK(rights > 100);
+  CHECK(latest > rights / 2);
   CHECK(led > 300);
   CHECK(changes > 100);
 }

@@ -304,7 +304,7 @@ struct standby_world : membership_world {
     core.answered(second - 1, conductor(1, 1), 1, true, now);
     core.reached(second);
     core.answered(second, conductor(2, 2), 1, true, now);
-    REQUIRE(wanted() == words{"meet 1", "found 1", "join 1", "meet 2", "join 2"});
+    REQUIRE(wanted() == words{"meet 1", "found 1", "join 1", "meet 2", "found 2", "join 2"});
     core.joined(node_id{1}, {*conductor(1, 1), *conductor(2, 2)}, now);
     core.joined(node_id{2}, {*conductor(1, 1), *conductor(2, 2)}, now);
     REQUIRE(wanted() == words{"follow 1"});
