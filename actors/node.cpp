@@ -145,7 +145,7 @@ void node::carry_out(const membership_action::join& order) {
 
 void node::carry_out(const membership_action::found& order) {
   const auto& found = with_handles(order.conductor);
-  if (directory_ && !found.directory.empty()) directory_(found);
+  if (directory_) directory_(found);
 }
 
 void node::carry_out(const membership_action::follow& order) {

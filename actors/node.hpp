@@ -20,7 +20,7 @@ namespace mooncaf {
 /// Opens a link to a node and returns its root actor. Blocks.
 using dial_function = std::function<result<node_actor>(const std::string& host, std::uint16_t port)>;
 
-/// Takes a conductor that carries a directory of the object store. Must not block.
+/// Takes a conductor, which may carry a directory of the object store. Must not block.
 using directory_function = std::function<void(const node_info&)>;
 
 class node final : public core_actor<node, node_actor, membership_core> {
@@ -28,7 +28,7 @@ class node final : public core_actor<node, node_actor, membership_core> {
   /// @param self_info  everything about this process but the handles that only the actor system knows.
   /// @param seats      where the conductors' nodes answer.
   /// @param voter      obeys one of them.
-  /// @param directory  is told each time that a conductor with a directory was found.
+  /// @param directory  is told each time that a conductor was found.
   node(caf::actor_config& config, context_ptr context, local_actors local,
        const std::shared_ptr<node_info>& self_info, conductor_seats seats, leadership_voter voter,
        dial_function dial, executor_actor dialler, directory_function directory);

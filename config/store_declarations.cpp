@@ -66,12 +66,13 @@ static void add_shards(table& t) {
 void add_store(table& t) {
   const auto c = &options::store;
   const std::string s = "store";
-  t.push_back(optional_endpoint(
-      {"store-listen", "listen",
-       "Where the directory of the object store for other engines answers; empty: there is none, but without "
-       "a model it is port 7460 of listen's host",
-       "conductor"},
-      s, at(c, &store_options::listen), 0));
+  t.push_back(optional_endpoint({"store-listen", "listen",
+                                 "Where the directory of the object store for other engines answers; of "
+                                 "several conductors each has one, "
+                                 "and that of the leader serves; empty: there is none, but without a model "
+                                 "it is port 7460 of listen's host",
+                                 "conductor"},
+                                s, at(c, &store_options::listen), 0));
   t.push_back(size(
       {"store-dram", "dram",
        "Memory mounted in the object store, where the conductor carries its directory; 0B: none", "cache"},

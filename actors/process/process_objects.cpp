@@ -73,6 +73,15 @@ std::optional<boundary_report> process::ask_blocks(const cache_shard_actor& shar
 }
 
 void process::directory_found(const node_info& conductor) {
+  const bool own = !info_.directory.empty();
+  if (conductor.directory.empty()) {
+    if (own)
+      log_warn("store", {{"conductor", conductor.name},
+                         {"problem",
+                          "it carries no directory, so there is no object store while it leads; give it "
+                          "--store-listen"}});
+    return;
+  }
   auto at = config::parse_endpoint(conductor.directory);
   if (!at || at->port == 0)
     return log_warn("store", {{"problem", "no directory can be at " + conductor.directory}});

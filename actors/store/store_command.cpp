@@ -10,13 +10,16 @@
 namespace mooncaf::store {
 
 std::vector<cli::argument> common_arguments::list() {
-  return {cli::text("directory", "HOST:PORT", "where the directory listens, 127.0.0.1:7460 by default",
-                    directory),
-          cli::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
-                    secret_file),
-          cli::text("token-file", "FILE",
-                    "a tenant's token: its objects alone, in place of the cluster's secret", token_file),
-          cli::flag("json", "JSON on standard output", json)};
+  return {
+      cli::text(
+          "directory", "HOST:PORT",
+          "where the directory listens, 127.0.0.1:7460 by default; of several conductors all, with commas",
+          directory),
+      cli::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
+                secret_file),
+      cli::text("token-file", "FILE", "a tenant's token: its objects alone, in place of the cluster's secret",
+                token_file),
+      cli::flag("json", "JSON on standard output", json)};
 }
 
 result<directory_address> common_arguments::address() const {

@@ -82,7 +82,7 @@ void leadership_core::stand_by(time_point now) {
   const auto pause = std::exchange(outranked_, false) ? (conductors_ + 1) * timeout_
                      : ended                          ? duration{}
                                                       : timeout_;
-  stand_at_ = now + pause + before * interval();
+  stand_at_ = std::max(stand_at_.value_or(now), now + pause + before * interval());
 }
 
 void leadership_core::stand(time_point now) {

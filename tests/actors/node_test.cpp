@@ -136,7 +136,9 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
         context, local, std::make_shared<node_info>(info), seats, leadership_voter{0s, {}},
         [this, id](const std::string&, std::uint16_t port) { return dial(id, port); },
         keep(sys.spawn(executor_behavior)),
-        [&m](const node_info& found) { m.directories.push_back(found.directory); });
+        [&m](const node_info& found) {
+          if (!found.directory.empty()) m.directories.push_back(found.directory);
+        });
     caf::anon_send(m.root, listen_atom_v, static_cast<std::uint16_t>(id));
     run();
     return m;

@@ -185,7 +185,7 @@ def versions(cluster):
 def an_upgrade_and_its_way_back_lose_no_request():
     """Eight processes that know no later messages than the release before are replaced by ones of this release: what both know
     is said until the last old one is gone, and again when one comes back."""
-    before = ("--wire-version", "13")
+    before = ("--wire-version", "14")
     with Cluster() as cluster:
         eight = Eight(cluster, every=before)
 
@@ -197,13 +197,13 @@ def an_upgrade_and_its_way_back_lose_no_request():
         with Crowd(eight.ports, 33) as crowd:
             crowd.more(33)
             for name in ("prefill-0", "decode-0", "cache", "gateway-0", "conductor", "prefill-1", "gateway-1", "decode-1"):
-                assert set(versions(cluster).values()) == {13}, versions(cluster)
+                assert set(versions(cluster).values()) == {14}, versions(cluster)
                 replace(name, [a for a in cluster.processes[name].args if a not in before])
-            wait_until("all say what is new", lambda: set(versions(cluster).values()) == {14})
+            wait_until("all say what is new", lambda: set(versions(cluster).values()) == {15})
             assert all(m["release"] for m in members(cluster).values()), members(cluster)
             crowd.more(33)
             replace("decode-0", [*cluster.processes["decode-0"].args, *before])
-            wait_until("all say what it knows", lambda: set(versions(cluster).values()) == {13})
+            wait_until("all say what it knows", lambda: set(versions(cluster).values()) == {14})
             crowd.more(33)
             print(f"    {crowd.end()} requests")
         cluster.wait_idle()
