@@ -112,10 +112,10 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
 }
 
 TEST_CASE("a directory on another host finds what lies in memory, and on SSDs that heard of all changes") {
-  const auto had = play_with_disks(240, 3);
-  CHECK(had.moved > 500);
-  CHECK(had.served > 150);
-  CHECK(had.came_back > 300);
+  const auto had = play_with_disks(120, 3);
+  CHECK(had.moved > 300);
+  CHECK(had.served > 60);
+  CHECK(had.came_back > 200);
 }
 
 TEST_CASE("a removal is answered when the holders of all replicas have heard of it") {
