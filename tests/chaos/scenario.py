@@ -40,12 +40,13 @@ def make(seed, brief=False):
         faults.append({"at": round(dice.uniform(0.2, span / 2), 2), "kind": "roll", "node": "front"})
     faults += come_and_go(dice, nodes, span, coupled)
     faults += form_groups(random.Random(f"groups of {seed}"), scenario, span, rolling)
+    faults += stand_by(random.Random(f"conductors of {seed}"), nodes, span, rolling)
     scenario["faults"] = sorted(faults, key=lambda f: f["at"])
     return scenario
 
 
 def topology(dice, coupled):
-    """The first node has the conductor; what else is in its process, and how many others there are, is drawn."""
+    """The first node has a conductor; what else is in its process, and how many others there are, is drawn."""
     if coupled:  # one worker that does both, in one process
         front = dice.choice(("conductor,gateway,prefill,decode", "conductor,prefill,decode"))
     else:
@@ -96,6 +97,16 @@ def form_groups(dice, scenario, span, rolling):
             kinds = ("cut", "isolate", "slow", "lossy") if rolling else ("kill", "kill", "stop", "pause", "cut", "isolate", "slow")
             faults.append(make_fault(dice, kinds, [rank, node], span))
     return faults
+
+
+def stand_by(dice, nodes, span, rolling):
+    """Further conductors, of which one takes over when that of the first node is lost; they have faults of their own."""
+    if dice.random() > 0.4:
+        return []
+    others = [{"name": f"conductor{i + 1}", "roles": "conductor"} for i in range(dice.choice((1, 2, 2)))]
+    nodes[1:1] = others  # they end last of all, with the first
+    kinds = ("cut", "isolate", "slow", "lossy") if rolling else ("kill", "kill", "kill", "stop", "pause", "pause", "cut", "isolate")
+    return [make_fault(dice, kinds, [*others, nodes[0]], span) for _ in range(dice.randint(1, 3))]
 
 
 def come_and_go(dice, nodes, span, coupled):

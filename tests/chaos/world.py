@@ -119,8 +119,9 @@ class World:
                 self.scenario["policy"]]
         if self.scenario["coupled"]:
             args += ["--mode", "coupled"]
-        if name != front and not self.is_rank(name):
-            args += ["--join", f"{self.address[front]}:{self.port[front]}"]
+        conductors = [n for n, other in self.nodes.items() if "conductor" in other["roles"]]
+        if not self.is_rank(name) and (name != front or len(conductors) > 1):
+            args += ["--join", ",".join(f"{self.address[n]}:{self.port[n]}" for n in conductors)]
         kind, size = node.get("group", (None, 1))
         if kind in ("pipeline", "tensor"):
             args += [f"--{kind}", str(size)]
