@@ -60,7 +60,7 @@ class disk_book {
     std::uint64_t number = 0;
     bool announcing = false;
     bool continued = false;  // there were no notes of it
-    bool to_clear = false;  // its notes, once its erasures are done
+    bool to_clear = false;   // its notes, once its erasures are done
     std::deque<std::pair<std::uint64_t, std::uint64_t>>
         unacknowledged;  // frame, hash of the key that it erases
   };

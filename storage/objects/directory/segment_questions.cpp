@@ -70,8 +70,8 @@ bool segment_questions::mount_disk(const directory_session& from, byte_reader& i
     store_wire::put_disk(*out, made);
     return true;
   }
-  made.known = disks_.mount(made.segment, offer.disk, offer.store,
-                            recovery_.is_continued(offer.beside, offer.disk));
+  made.known =
+      disks_.mount(made.segment, offer.disk, offer.store, recovery_.is_continued(offer.beside, offer.disk));
   made.store = disks_.store();
   if (!made.known) table_.disk_open(made.segment);
   holders_.mount(made.segment, from.id, {});

@@ -246,8 +246,7 @@ result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link
   });
   disk_ = disk_mounted.segment;
   life_->ledger.with([this](segment_ledger& l) { l.begin_disk(disk_); });
-  const auto told =
-      disk_mounted.known ? announcement_of(disk_, held) : std::vector<std::vector<std::byte>>{};
+  const auto told = disk_mounted.known ? announcement_of(disk_, held) : std::vector<std::vector<std::byte>>{};
   for (const auto& part : told) {
     const auto taken =
         link->ask_and_wait(store_wire::op::announce, [&](byte_writer& out) { out.put_bytes(part); });

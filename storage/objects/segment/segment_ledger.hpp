@@ -100,7 +100,7 @@ class segment_ledger {
 
   store_wire::former_life former_;
   std::uint32_t disk_ = 0;
-  bool hears_of_disk_ = false;  ///< of all that becomes of its objects
+  bool hears_of_disk_ = false;           ///< of all that becomes of its objects
   std::map<std::uint64_t, line> lines_;  // by offset
   std::multimap<time_point, span_key> resting_;
   std::size_t published_ = 0;

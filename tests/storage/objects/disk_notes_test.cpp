@@ -1,11 +1,10 @@
-#include "storage/objects/directory/disk_book.hpp"
-
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "runtime/base/hash.hpp"
+#include "storage/objects/directory/disk_book.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;

@@ -72,7 +72,10 @@ struct client {
 
 struct world {
   explicit world(unsigned seed, bool crowded, bool disks = false, std::size_t directory_hosts = 1)
-      : random(seed), hosts(directory_hosts), sizes(crowded ? 190 : 14), state(disks ? std::make_unique<temp_dir>() : nullptr) {
+      : random(seed),
+        hosts(directory_hosts),
+        sizes(crowded ? 190 : 14),
+        state(disks ? std::make_unique<temp_dir>() : nullptr) {
     start_directory();
     for (int i = 0; i < 3; ++i) holders.emplace_back();
     for (int i = 0; disks && i < 2; ++i) {
