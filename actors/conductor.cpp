@@ -17,6 +17,11 @@ namespace {
 constexpr auto conductor_interval = std::chrono::milliseconds(500);
 constexpr auto vote_limit = std::chrono::seconds(5);
 
+std::uint64_t wall_clock_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
 }  // namespace
 
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
@@ -158,6 +163,7 @@ void conductor::carry_out(const charge_expired& what) {
 void conductor::carry_out(claim_lead& what) {
   const auto m = members_.find(what.member);
   if (m == members_.end()) return;
+  if (what.claim.leads) what.claim.clock_us = wall_clock_us();
   const auto voter = caf::actor_cast<node_actor>(m->second.node);
   request(voter, vote_limit, claim_atom_v, what.claim)
       .then(

@@ -41,6 +41,8 @@ inline constexpr std::array growth_of<schedule_job>{growth{14, 12}};
 template <>
 inline constexpr std::array growth_of<worker_load>{growth{14, 13}};
 template <>
+inline constexpr std::array growth_of<lead_claim>{growth{15, 4}};
+template <>
 inline constexpr std::array growth_of<lead_vote>{growth{15, 4}};
 }  // namespace wire
 

@@ -187,7 +187,7 @@ result<void> process::join() {
   if (place) info_.seat = *place + 1;
   // Its predecessor at this place may have promised somebody not to obey anybody else.
   leadership_voter voter{c.leader_timeout, place ? clock_type::now() + c.leader_timeout : time_point{},
-                         objects_->last_term()};
+                         objects_->last()};
   const auto root = spawn_vital<node>("node", context_, local_, std::make_shared<node_info>(info_),
                                       conductor_seats{c.join, place}, std::move(voter), dial, new_executor(),
                                       [this](const node_info& found) { directory_found(found); });
@@ -336,7 +336,7 @@ result<void> process::spawn_conductor() {
   const auto& c = opts().cluster;
   const auto conductors = static_cast<std::uint32_t>(std::max<std::size_t>(c.join.size(), 1));
   setup.lead = leadership_core{context_->id, conductor_place(c).value_or(0), conductors, c.leader_timeout,
-                               objects_->last_term()};
+                               objects_->last()};
   setup.right = [objects = objects_](const lead_right& right) { objects->lead(right); };
   setup.fingerprint = cluster_identity(*context_);
   setup.model = model_text();

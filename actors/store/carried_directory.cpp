@@ -19,19 +19,25 @@ namespace {
 constexpr duration holders_notice = std::chrono::seconds(5);
 constexpr duration again_after = std::chrono::milliseconds(500);
 
-std::string term_file(const std::string& folder) { return folder + "/term"; }
+std::string lead_file(const std::string& folder) { return folder + "/lead"; }
 
-std::uint64_t read_term(const std::string& folder) {
-  std::uint64_t term = 0;
-  std::ifstream file{term_file(folder)};
-  return file >> term ? term : 0;
+last_lead read_lead(const std::string& folder) {
+  last_lead last;
+  std::ifstream file{lead_file(folder)};
+  return file >> last.term >> last.clock_us ? last : last_lead{};
 }
 
-result<void> write_term(const std::string& folder, std::uint64_t term) {
+result<void> write_lead(const std::string& folder, const last_lead& last) {
   std::error_code why;
   std::filesystem::create_directories(folder, why);
   if (why) return fail(ec::io_error, folder + ": " + why.message());
-  return replace_file(term_file(folder), std::to_string(term) + "\n", 0600);
+  return replace_file(lead_file(folder),
+                      std::to_string(last.term) + " " + std::to_string(last.clock_us) + "\n", 0600);
+}
+
+std::uint64_t wall_clock_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
 /// The seat of a directory that may open later is told before that.
@@ -50,7 +56,7 @@ carried_directory::carried_directory(host_port at, directory_server_options opti
     : at_(std::move(at)),
       options_(std::move(options)),
       shards_(shards),
-      last_term_(read_term(options_.state_folder)) {}
+      last_(read_lead(options_.state_folder)) {}
 
 result<std::unique_ptr<carried_directory>> carried_directory::open(const host_port& at, key_ring key,
                                                                    const store_options& chosen, bool alone) {
@@ -109,9 +115,14 @@ result<void> carried_directory::start() {
 result<void> carried_directory::start_under_right() {
   const auto right = right_;
   const auto& folder = options_.state_folder;
-  if (read_term(folder) != right.led_before)
+  const auto last = read_lead(folder).term;
+  if (last != right.led_before && last != right.term)
     if (auto forgotten = directory_shards::forget(folder); !forgotten) return forgotten;
-  if (auto written = write_term(folder, right.term); !written) return written;
+  // A leader that died told its clock a moment before.
+  constexpr std::uint64_t moment_us = 2'000'000;
+  if (right.numbers_from != 0) options_.numbers_from = right.numbers_from + moment_us;
+  const auto clock_us = std::max(wall_clock_us(), options_.numbers_from);
+  if (auto written = write_lead(folder, {right.term, clock_us}); !written) return written;
   if (right.led_before != 0) options_.recovery = std::max(options_.recovery, holders_notice);
   serving_ = right.term;
   serves_until_ = std::make_shared<std::atomic<time_point>>(right.until);

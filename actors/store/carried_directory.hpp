@@ -38,8 +38,7 @@ class carried_directory {
 
   const host_port& at() const noexcept { return at_; }
   bool serves() const;
-  /// The term under which this process's conductor led last, in an earlier life, too; 0: never.
-  std::uint64_t last_term() const noexcept { return last_term_; }
+  last_lead last() const noexcept { return last_; }
   /// Its conductor may lead, or may no more. Returns at once.
   void lead(const lead_right& right);
 
@@ -52,7 +51,7 @@ class carried_directory {
   host_port at_;
   directory_server_options options_;
   const std::uint32_t shards_;
-  const std::uint64_t last_term_;
+  const last_lead last_;
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   lead_right right_;

@@ -31,6 +31,7 @@ lead_vote leadership_voter::claimed(const lead_claim& claim, time_point now) {
     if (claim.leads || claim.term > term_) until_ = now + timeout_;
     leads_ = claim.leads || (leads_ && claim.term == term_);
     if (claim.leads) led_ = claim.term;
+    clock_us_ = std::max(clock_us_, claim.clock_us);
     term_ = claim.term;
     granted_ = claim.conductor;
     const bool whole = !claim.voters.voters.empty();
@@ -39,6 +40,7 @@ lead_vote leadership_voter::claimed(const lead_claim& claim, time_point now) {
   out.term = term_;
   out.leader = leader();
   out.led = led_;
+  out.clock_us = clock_us_;
   out.known = {voters_.term, voters_.version, {}, {}};
   if (age_of(voters_) > age_of(claim.voters)) out.known = voters_;
   return out;
@@ -47,14 +49,14 @@ lead_vote leadership_voter::claimed(const lead_claim& claim, time_point now) {
 // ---- a conductor ----
 
 leadership_core::leadership_core(node_id self, std::uint32_t place, std::uint32_t conductors,
-                                 duration timeout, std::uint64_t led)
+                                 duration timeout, const last_lead& last)
     : self_(self),
       place_(place),
       conductors_(conductors),
       timeout_(timeout),
-      highest_(led),
-      led_(led),
-      led_before_(led) {}
+      highest_(last.term),
+      led_(last.term),
+      led_before_(last.term) {}
 
 void leadership_core::joined(node_id node, std::optional<std::uint32_t> place) {
   members_[node] = {place, {}, {}};
@@ -123,7 +125,10 @@ void leadership_core::answered(node_id from, const lead_claim& claim, time_point
     return stand_by(now);
   }
   voter.knows = {vote.known.term, vote.known.version};
-  if (!leading_) led_before_ = std::max(led_before_, vote.led);
+  if (!leading_) {
+    led_before_ = std::max(led_before_, vote.led);
+    clock_us_ = std::max(clock_us_, vote.clock_us);
+  }
   // What is only asked for is promised once, perhaps by an answer that was lost.
   const auto promised = claim.leads ? sent : asked_;
   voter.granted = std::max(voter.granted.value_or(promised), promised);
@@ -221,8 +226,8 @@ time_point leadership_core::quorum_until(const electorate& of) const {
 }
 
 lead_right leadership_core::right() const {
-  if (!leading_ || !established_) return {{}, term_, led_before_};
-  return {quorum_until(electorate_), term_, led_before_};
+  if (!leading_ || !established_) return {{}, term_, led_before_, clock_us_};
+  return {quorum_until(electorate_), term_, led_before_, clock_us_};
 }
 
 bool leadership_core::committed(time_point now) const {

@@ -51,9 +51,8 @@ class leadership_voter {
   /// @param timeout   of a promise.
   /// @param promised  until then it grants nothing that is only asked for: of a conductor's process, whose
   ///                  predecessor may have made a promise.
-  /// @param led       the latest term under which somebody led, as far as its process knows from an earlier life.
-  leadership_voter(duration timeout, time_point promised, std::uint64_t led = 0)
-      : timeout_(timeout), until_(promised), term_(led), led_(led) {}
+  leadership_voter(duration timeout, time_point promised, const last_lead& last = {})
+      : timeout_(timeout), until_(promised), term_(last.term), led_(last.term), clock_us_(last.clock_us) {}
 
   lead_vote claimed(const lead_claim& claim, time_point now);
 
@@ -69,8 +68,8 @@ class leadership_voter {
   std::uint64_t term_ = 0;
   node_id granted_;
   bool leads_ = false;
-  std::uint64_t led_ = 0;  ///< see `lead_vote`
-  electorate voters_;      ///< the latest that is known
+  std::uint64_t led_ = 0, clock_us_ = 0;  ///< see `lead_vote`
+  electorate voters_;                     ///< the latest that is known
 };
 
 /// How a conductor stands, for people.
@@ -92,9 +91,8 @@ class leadership_core {
   };
 
   /// @param place       of this conductor in the list, from 0. @param conductors  in the list; 1: it leads always.
-  /// @param led         the latest term under which one led, as far as its process knows from an earlier life.
   leadership_core(node_id self, std::uint32_t place, std::uint32_t conductors, duration timeout,
-                  std::uint64_t led = 0);
+                  const last_lead& last = {});
 
   /// The claims that the calls so far led to; each is given once.
   std::vector<order> take_claims() { return std::exchange(claims_, {}); }
@@ -151,13 +149,14 @@ class leadership_core {
   std::uint32_t conductors_;
   duration timeout_;
   std::uint64_t term_ = 0;
-  std::uint64_t highest_ = 0;  ///< term that is known of
-  bool asking_ = false;        ///< under `term_`
-  bool leading_ = false;       ///< … and had a quorum
-  bool established_ = false;   ///< … that knows
-  std::uint64_t led_;          ///< the last term of its own, in an earlier life
-  std::uint64_t led_before_;   ///< see `lead_right`
-  bool outranked_ = false;     ///< another is to stand before this one does again
+  std::uint64_t highest_ = 0;   ///< term that is known of
+  bool asking_ = false;         ///< under `term_`
+  bool leading_ = false;        ///< … and had a quorum
+  bool established_ = false;    ///< … that knows
+  std::uint64_t led_;           ///< the last term of its own, in an earlier life
+  std::uint64_t led_before_;    ///< see `lead_right`
+  std::uint64_t clock_us_ = 0;  ///< the latest of an earlier leader's
+  bool outranked_ = false;      ///< another is to stand before this one does again
   bool gave_way_ = false;
   node_id leader_;      ///< that was heard of last
   time_point asked_{};  ///< when this term began

@@ -34,11 +34,10 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   for (const auto& t : options.tenants) options.table.tenants.emplace_back(t.name, t.limit);
   // Shards begin one after the other, the first last: no two have the same number.
   const auto& shard = options.table.shard;
-  options.table.first_ticket =
-      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                     std::chrono::system_clock::now().time_since_epoch())
-                                     .count()) +
-      (shard.count - 1 - shard.index);
+  const auto clock_us = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                                       std::chrono::system_clock::now().time_since_epoch())
+                                                       .count());
+  options.table.first_ticket = std::max(clock_us, options.numbers_from + 1) + (shard.count - 1 - shard.index);
   auto notes = options.state_folder.empty()
                    ? result<std::unique_ptr<disk_notes>>{std::make_unique<disk_notes>(*seed | 1)}
                    : disk_notes::open(options.state_folder, *seed | 1);

@@ -50,6 +50,8 @@ struct directory_server_options {
   /// Until then it may serve, as `clock_type` counts: whoever it took over from may have a successor after that.
   /// Null: for ever. Connections end when it is over.
   std::shared_ptr<const std::atomic<time_point>> serves_until = nullptr;
+  /// Its numbers, of tickets and of itself, are made of the wall clock, and greater than this: µs since 1970.
+  std::uint64_t numbers_from = 0;
   /// The shards of a directory by their number; null for this one. The first listens for all, and hands a
   /// client over to the shard that it wants; the others end after it.
   std::vector<directory_server*> shards = {};

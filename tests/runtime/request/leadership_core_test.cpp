@@ -32,8 +32,7 @@ struct cluster {
     time_point next_tick{}, born{};
     std::uint64_t obeyed = 0;  ///< the highest term of a leader that it heard of
   };
-  std::map<std::size_t, std::uint64_t>
-      written;  ///< by place: the last term of a conductor there, on its disk
+  std::map<std::size_t, last_lead> written;  ///< by place: of the conductors there, on their disk
 
   cluster(std::uint32_t conductors, std::uint32_t others, std::uint64_t seed = 1) : luck(seed) {
     places = conductors;
@@ -47,10 +46,10 @@ struct cluster {
     p->offset = std::chrono::milliseconds(below(2'000'000));
     p->rate = 0.98 + 0.04 * below(1000) / 1000.0;
     p->next_tick = p->born = now;
-    const auto led = written[at];
+    const auto last = written[at];
     p->voter =
-        std::make_unique<leadership_voter>(timeout, p->place ? local(*p) + timeout : time_point{}, led);
-    if (p->place) p->core = std::make_unique<leadership_core>(p->id, *p->place, places, timeout, led);
+        std::make_unique<leadership_voter>(timeout, p->place ? local(*p) + timeout : time_point{}, last);
+    if (p->place) p->core = std::make_unique<leadership_core>(p->id, *p->place, places, timeout, last);
     if (at < processes.size()) processes[at] = p;
     else processes.push_back(p);
     for (auto& other : processes) {
@@ -71,6 +70,10 @@ struct cluster {
   time_point local(const process& p) const {
     return time_point{} + p.offset +
            duration{static_cast<std::int64_t>(now.time_since_epoch().count() * p.rate)};
+  }
+  /// They differ by more than any leader lasts.
+  std::uint64_t wall(const process& p) const {
+    return static_cast<std::uint64_t>(local(p).time_since_epoch() / std::chrono::microseconds(1));
   }
   bool cut(std::size_t from, std::size_t to) const { return cuts.contains({from, to}); }
 
@@ -103,6 +106,7 @@ struct cluster {
     auto& p = *processes[from];
     for (auto& order : p.core->take_claims()) {
       const auto to = index_of(order.to);
+      if (order.claim.leads) order.claim.clock_us = wall(p);
       if (to == processes.size()) continue;
       send(from, to,
            [=, this, sent = local(p), claim = order.claim, sender = processes[from]](process& voter) {
@@ -151,8 +155,11 @@ struct cluster {
     REQUIRE(right.term == leader.core->term());
     if (right.term == last_right) return;
     REQUIRE(right.led_before >= last_right);
+    REQUIRE(right.numbers_from >= last_clock);
+    last_clock = wall(leader);
+    written[*leader.place] = {right.term, last_clock};
     latest_known += right.led_before == last_right;
-    last_right = written[*leader.place] = right.term;
+    last_right = right.term;
     ++rights;
   }
 
@@ -199,6 +206,7 @@ struct cluster {
   std::multimap<time_point, std::function<void()>> under_way;
   std::uint64_t lost_percent = 0, doubled_percent = 0, late_percent = 0;
   std::uint64_t last_term = 0, last_right = 0, rights = 0;
+  std::uint64_t last_clock = 0;    ///< the wall clock of whoever had the right last, when it did
   std::uint64_t latest_known = 0;  ///< rights that came with the term of the last one
   time_point last_led{};
   std::map<std::uint64_t, std::uint32_t> owner;  ///< of each term

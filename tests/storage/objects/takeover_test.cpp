@@ -24,6 +24,11 @@ std::uint16_t free_port() {
 
 std::vector<std::byte> value_of(int n) { return std::vector<std::byte>(70'000, static_cast<std::byte>(n)); }
 
+std::uint64_t now_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
 /// Two hosts that may have the directory, each with a folder of its own.
 struct two_seats {
   std::array<std::uint16_t, 2> ports{free_port(), free_port()};
@@ -31,14 +36,16 @@ struct two_seats {
       std::vector<host_port>{{"127.0.0.1", ports[0]}, {"127.0.0.1", ports[1]}});
   temp_dir folder;
 
-  std::unique_ptr<directory_server> serve(
-      std::size_t seat, std::shared_ptr<const std::atomic<time_point>> until = nullptr) const {
+  std::unique_ptr<directory_server> serve(std::size_t seat,
+                                          std::shared_ptr<const std::atomic<time_point>> until = nullptr,
+                                          std::uint64_t numbers_ahead_us = 0) const {
     directory_server_options o;
     o.port = ports[seat];
     o.secret = secret;
     o.recovery = 2s;
     o.state_folder = folder / ("state-" + std::to_string(seat));
     o.serves_until = std::move(until);
+    if (numbers_ahead_us != 0) o.numbers_from = now_us() + numbers_ahead_us;
     auto made = directory_server::start(std::move(o));
     REQUIRE(made);
     return std::move(*made);
@@ -135,6 +142,22 @@ TEST_CASE("a directory whose right has ended answers nothing, though it still ru
   const auto late = world.client("host-0");  // looks at the first seat first
   CHECK(late->exists({&key, 1}).at(0) == 0);
   check_all(*late, 2, 3);
+}
+
+TEST_CASE("a directory on a host whose clock is behind takes over all the same") {
+  const two_seats world;
+  auto first = world.serve(0, nullptr, 3'600'000'000);  // the next one's clock is an hour behind
+  const auto holder = world.mount(0);
+  const auto c = world.client("host-0");
+  CHECK(put(*c, "object 1", value_of(1)) == store_code::ok);
+  const auto ahead = (*c->links())->all.front()->incarnation();
+  first.reset();
+  first = world.serve(1, nullptr, ahead - now_us() + 1'000'000);
+  check_all(*c, 1, 2);
+  CHECK(put(*c, "object 2", value_of(2)) == store_code::ok);
+  first.reset();
+  first = world.serve(0, nullptr, ahead - now_us() + 2'000'000);
+  check_all(*c, 1, 3);
 }
 
 TEST_CASE("what lies on SSD alone is served by a directory at another seat") {
