@@ -80,6 +80,7 @@ def main():
             spent = cpu_seconds(running[serving]), sum(map(cpu_seconds, running[len(seats):])) - before
             if CONDUCTORS:
                 running[victim] = subprocess.Popen(directories[victim], stderr=log)
+                time.sleep(3)  # until it votes: of three the other two would be no majority
             there = sum(sum(store.batch_is_exist(batch)) for batch in keys)
             assert first == 1 and there == OBJECTS, (first, there)
             value = store.get(keys[-1][-1])
