@@ -125,7 +125,6 @@ class leadership_core {
     std::optional<std::uint32_t> place;
     std::optional<time_point> granted;  ///< when the claim was sent that it granted last, in this term
     std::pair<std::uint64_t, std::uint64_t> knows{};  ///< term and version of the electorate that it has
-    std::uint64_t led = 0;                            ///< as it told before this conductor led
   };
 
   time_point fresh_until(node_id node) const;
