@@ -8,6 +8,7 @@
 #include "actors/introductions.hpp"
 #include "actors/minutes_player.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/base/wall_clock.hpp"
 #include "runtime/log/log.hpp"
 
 namespace mooncaf {
@@ -16,11 +17,6 @@ namespace {
 
 constexpr auto conductor_interval = std::chrono::milliseconds(500);
 constexpr auto vote_limit = std::chrono::seconds(5);
-
-std::uint64_t wall_clock_us() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
-}
 
 }  // namespace
 
@@ -163,7 +159,7 @@ void conductor::carry_out(const charge_expired& what) {
 void conductor::carry_out(claim_lead& what) {
   const auto m = members_.find(what.member);
   if (m == members_.end()) return;
-  if (what.claim.leads) what.claim.clock_us = wall_clock_us();
+  what.claim.clock_us = wall_clock_us();
   const auto voter = caf::actor_cast<node_actor>(m->second.node);
   request(voter, vote_limit, claim_atom_v, what.claim)
       .then(
@@ -178,8 +174,6 @@ void conductor::carry_out(claim_lead& what) {
 void conductor::carry_out(const log_turn& what) {
   log_info(what.event, {{"of", what.about}, {"stands", what.stands}, {"why", what.why}});
 }
-
-void conductor::carry_out(const tell_right& what) { setup_.right(what.right); }
 
 void conductor::carry_out(const tell_wish& what) {
   log_info("nodes", {{"wanted", what.wanted}, {"why", what.loads}});

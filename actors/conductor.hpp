@@ -34,7 +34,7 @@ class conductor final : public conductor_actor::base {
   void carry_out(const charge_expired& what);
   void carry_out(claim_lead& what);
   void carry_out(const log_turn& what);
-  void carry_out(const tell_right& what);
+  void carry_out(const tell_right& what) { setup_.right(what.right); }
   void carry_out(const tell_wish& what);
   void carry_out(play_minutes& what);
   cluster_status status() const;

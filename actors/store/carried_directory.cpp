@@ -8,6 +8,7 @@
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "runtime/base/replace_file.hpp"
+#include "runtime/base/wall_clock.hpp"
 #include "runtime/log/log.hpp"
 #include "transport/net/socket.hpp"
 
@@ -33,11 +34,6 @@ result<void> write_lead(const std::string& folder, const last_lead& last) {
   if (why) return fail(ec::io_error, folder + ": " + why.message());
   return replace_file(lead_file(folder),
                       std::to_string(last.term) + " " + std::to_string(last.clock_us) + "\n", 0600);
-}
-
-std::uint64_t wall_clock_us() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
 /// The seat of a directory that may open later is told before that.

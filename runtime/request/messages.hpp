@@ -187,7 +187,7 @@ struct lead_claim {
   node_id conductor;   ///< its node
   bool leads = false;  ///< it has a quorum; otherwise it asks for one
   electorate voters;
-  /// Of a leader: its wall clock, µs since 1970. Numbers that it makes of that clock are lower (since version 15).
+  /// The conductor's wall clock, µs since 1970. Numbers that it made of that clock are lower (since version 15).
   std::uint64_t clock_us = 0;
 };
 
@@ -199,7 +199,7 @@ struct lead_vote {
   electorate known;        ///< the latest, with its voters if it is later than the claim's
   std::uint64_t led =
       0;  ///< the latest term under which a conductor has led, as far as the voter heard (since version 15)
-  std::uint64_t clock_us = 0;  ///< the latest of a leader's that it heard of (since version 15)
+  std::uint64_t clock_us = 0;  ///< the latest of a conductor that it obeyed (since version 15)
 };
 
 // ---- the work -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/wall_clock.hpp"
 #include "storage/objects/wire/unix_endpoint.hpp"
 #include "transport/shm/ring_stream.hpp"
 
@@ -34,10 +35,8 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   for (const auto& t : options.tenants) options.table.tenants.emplace_back(t.name, t.limit);
   // Shards begin one after the other, the first last: no two have the same number.
   const auto& shard = options.table.shard;
-  const auto clock_us = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                                       std::chrono::system_clock::now().time_since_epoch())
-                                                       .count());
-  options.table.first_ticket = std::max(clock_us, options.numbers_from + 1) + (shard.count - 1 - shard.index);
+  options.table.first_ticket =
+      std::max(wall_clock_us(), options.numbers_from + 1) + (shard.count - 1 - shard.index);
   auto notes = options.state_folder.empty()
                    ? result<std::unique_ptr<disk_notes>>{std::make_unique<disk_notes>(*seed | 1)}
                    : disk_notes::open(options.state_folder, *seed | 1);
@@ -108,6 +107,7 @@ void directory_server::accept_all(int listener, bool near) {
   for (;;) {
     unique_fd fd{::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
+    if (!may_serve(clock_type::now())) continue;  // at the next seat there may be one that does
     if (!near) tune_tcp(fd.get(), options_.lost_after);
     const auto nonce = make_nonce();
     if (!nonce) return;

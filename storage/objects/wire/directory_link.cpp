@@ -59,12 +59,16 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   if (seats.size() == 1) return connect_to(seats.front(), to, until);
   for (auto each = first_try;; each *= 2) {
     error all;
-    bool slow = false;
+    bool slow = false, refused = false;
     for (const auto& seat : seats) {
       auto made = connect_to(seat, to, std::min(until, clock_type::now() + each));
-      if (made || made.error() == ec::unauthenticated || made.error() == ec::incompatible) return made;
-      slow = slow || made.error() == ec::timed_out;
-      all = {made.error().code, all.detail + (all.detail.empty() ? "" : "; ") + made.error().detail};
+      if (made) return made;
+      const auto& why = made.error();
+      slow = slow || why == ec::timed_out;
+      // The cause that a person can act on, though another seat may only be unused.
+      const auto code = refused ? all.code : why.code;
+      refused = refused || why == ec::unauthenticated || why == ec::incompatible;
+      all = {code, all.detail + (all.detail.empty() ? "" : "; ") + why.detail};
     }
     if (!slow || clock_type::now() >= until) return fail(all);
   }

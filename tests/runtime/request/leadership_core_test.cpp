@@ -106,7 +106,7 @@ struct cluster {
     auto& p = *processes[from];
     for (auto& order : p.core->take_claims()) {
       const auto to = index_of(order.to);
-      if (order.claim.leads) order.claim.clock_us = wall(p);
+      order.claim.clock_us = wall(p);
       if (to == processes.size()) continue;
       send(from, to,
            [=, this, sent = local(p), claim = order.claim, sender = processes[from]](process& voter) {
