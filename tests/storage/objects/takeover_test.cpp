@@ -97,23 +97,32 @@ TEST_CASE("a directory at another seat has all that the last one had, and calls 
     CHECK(c->remove({&gone, 1}, true).at(0) == store_code::ok);
     first.reset();
     // Calls of every kind are under way while nobody serves.
-    std::atomic<int> wrong = 0;
+    std::atomic<int> wrong = 0, begun = 0;
     std::vector<std::thread> callers;
-    callers.emplace_back([&] { wrong += put(*c, "object 20", value_of(20)) != store_code::ok; });
     callers.emplace_back([&] {
+      ++begun;
+      wrong += put(*c, "object 20", value_of(20)) != store_code::ok;
+    });
+    callers.emplace_back([&] {
+      ++begun;
       store_code code{};
       wrong += get(*c, "object 3", code) != value_of(3);
     });
     callers.emplace_back([&] {
+      ++begun;
       const std::string_view keys[] = {"object 4", gone};
       wrong += c->exists(keys) != std::vector<std::int32_t>{1, 0};
     });
     callers.emplace_back([&] {
+      ++begun;
       const std::string_view key = "object 18";
       wrong += c->remove({&key, 1}, true).at(0) != store_code::ok;
     });
-    callers.emplace_back([&] { wrong += c->list("^object 1$", 10).objects.size() != 1; });
-    std::this_thread::sleep_for(50ms);  // so that most of them have asked in vain before
+    callers.emplace_back([&] {
+      ++begun;
+      wrong += c->list("^object 1$", 10).objects.size() != 1;
+    });
+    REQUIRE(soon([&] { return begun == 5; }));
     auto second = world.serve(1);
     for (auto& t : callers) t.join();
     CHECK(wrong == 0);
