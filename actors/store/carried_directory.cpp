@@ -119,7 +119,7 @@ result<void> carried_directory::start_under_right() {
   if (right.numbers_from != 0) options_.numbers_from = right.numbers_from + moment_us;
   const auto clock_us = std::max(wall_clock_us(), options_.numbers_from);
   if (auto written = write_lead(folder, {right.term, clock_us}); !written) return written;
-  if (right.led_before != 0) options_.recovery = std::max(options_.recovery, holders_notice);
+  if (right.led_before != 0) options_.recovery_least = holders_notice;
   serving_ = right.term;
   serves_until_ = std::make_shared<std::atomic<time_point>>(right.until);
   options_.serves_until = serves_until_;

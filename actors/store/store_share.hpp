@@ -27,7 +27,7 @@ class store_share {
 
   /// Carries a directory. @returns its port. @param alone, @error  as `carried_directory::open`
   result<std::uint16_t> open_directory(const host_port& at, const store_options& chosen, bool alone);
-  /// To be called before anything else is done with `this`, or after `open_directory`; see `carried_directory`.
+  /// As of `carried_directory`; zeros where there is none.
   last_lead last() const { return directory_ ? directory_->last() : last_lead{}; }
   void lead(const lead_right& right) {
     if (directory_) directory_->lead(right);

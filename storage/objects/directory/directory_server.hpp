@@ -2,6 +2,7 @@
 // The directory of objects at a TCP port: one thread that owns the core, reads all questions that came,
 // answers them, writes once.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -44,6 +45,7 @@ struct directory_server_options {
   /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
   /// the others. Questions about objects wait with it.
   duration recovery = std::chrono::seconds(1);
+  duration recovery_least = {};  ///< for so long at least: where holders first have to notice that it is here
   /// Folder for the notes on SSDs that the next directory needs (`disk_notes`); empty: SSDs' contents are of
   /// no use to it.
   std::string state_folder;
@@ -102,7 +104,8 @@ class directory_server : private loop_poller {
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
         core_(options_.table,
-              {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
+              {clock_type::now() + std::max(options_.recovery, options_.recovery_least),
+               clock_type::now() + std::max(5 * options_.recovery, options_.recovery_least)},
               std::move(notes),
               [secret = options_.secret, of = options_.table.first_ticket](const std::string& tenant) {
                 return endpoint_wire::endpoint_key(secret.own(), {of, tenant});
