@@ -19,7 +19,6 @@
 #include "storage/objects/wire/tenant_token.hpp"
 #include "storage/python/disk_capsule.hpp"
 #include "storage/python/python_values.hpp"
-#include "storage/python/registered_memory.hpp"
 #include "storage/python/store_parts.hpp"
 
 namespace py = pybind11;
@@ -68,6 +67,7 @@ class client {
     }
     options.directory.own_host = host_at(location, this_host());
     options.staging_bytes = std::max<std::uint64_t>(staging, 1 * MiB);
+    options.registered = registered_;
     auto store = store_client::connect(options);
     if (!store) return refuse(store.error());
     if (const auto who = (*store)->tenant(); !tenant.empty() && who && *who != tenant) {
@@ -234,7 +234,7 @@ class client {
     std::vector<std::int64_t> sizes(keys.size());
     const auto done = store->get(keys, [&](std::size_t i, std::uint64_t size) {
       sizes[i] = static_cast<std::int64_t>(size);
-      const bool fits = size <= runs[i].size() && (own || registered_.permits(runs[i].first(size)));
+      const bool fits = size <= runs[i].size() && (own || registered_->permits(runs[i].first(size)));
       return fits ? spans{runs[i].first(size)} : spans{};
     });
     for (std::size_t i = 0; i < keys.size(); ++i)
@@ -292,7 +292,7 @@ class client {
         over -= cut;
         if (into.back().empty()) into.pop_back();
       }
-      const auto may = [&](std::span<const std::byte> to) { return registered_.permits(to); };
+      const auto may = [&](std::span<const std::byte> to) { return registered_->permits(to); };
       return std::all_of(into.begin(), into.end(), may) ? into : spans{};
     });
     for (std::size_t i = 0; i < keys.size(); ++i)
@@ -456,11 +456,14 @@ class client {
   // ---- memory that the caller registers
 
   /// @returns false where it overlaps with a registered buffer.
-  bool enter(std::uint64_t address, std::uint64_t bytes) { return registered_.add(address, bytes); }
-  bool strike(std::uint64_t address) { return registered_.drop(address); }
+  bool enter(std::uint64_t address, std::uint64_t bytes) { return registered_->add(address, bytes); }
+  bool strike(std::uint64_t address) {
+    const without_lock free;  // a NIC forgets its pages
+    return registered_->drop(address);
+  }
   /// Whether a call may write there.
   bool permits(std::uint64_t address, std::uint64_t bytes) const {
-    return registered_.permits({reinterpret_cast<const std::byte*>(address), bytes});
+    return registered_->permits({reinterpret_cast<const std::byte*>(address), bytes});
   }
 
   /// @param registered  each part must lie in one buffer that is registered.
@@ -468,7 +471,7 @@ class client {
                                                    const store_parts::offsets_by_key& offsets,
                                                    bool in_session, bool registered) {
     const auto may = [&](std::span<const std::byte> to) {
-      return registered ? registered_.holds(to) : registered_.permits(to);
+      return registered ? registered_->holds(to) : registered_->permits(to);
     };
     return in_parts.get_parts(get(), keys, all, offsets, in_session, may);
   }
@@ -496,7 +499,7 @@ class client {
   }
 
   last_error why_;
-  registered_memory registered_;
+  const std::shared_ptr<registered_memory> registered_ = std::make_shared<registered_memory>();
   std::mutex mutex_;
   std::shared_ptr<store_client> store_;
   std::unique_ptr<segment_mount> lender_;

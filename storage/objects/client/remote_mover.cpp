@@ -19,7 +19,9 @@ constexpr std::size_t parts_max = 4;  ///< parts of one object that are under wa
 constexpr std::uint64_t part_bytes_max = 2 * MiB;
 /// Less is in the staging memory, and out of it, before it is mounted; so are many pieces.
 constexpr std::uint64_t direct_from = 64 * KiB;
-constexpr std::size_t direct_pieces_max = 16;
+constexpr std::size_t direct_pieces_max = 16;  ///< that are made known for one transfer
+constexpr std::uint64_t direct_piece_min =
+    4 * KiB;                                      ///< in the mean; a transport takes an order for each piece
 constexpr std::size_t orders_together_max = 256;  ///< small ones, in one transfer
 constexpr duration transfer_limit = std::chrono::seconds(30);
 
@@ -52,33 +54,79 @@ class cursor {
 
 }  // namespace
 
-/// The caller's memory, registered with the transports for as long as its bytes are under way. No peer is
-/// told of it.
-class remote_mover::registered {
- public:
-  explicit registered(data_plane& plane) : plane_(plane) {}
-  registered(const registered&) = delete;
-  ~registered() {
-    for (const auto id : regions_) (void)plane_.unregister_region(id);
+/// A buffer that a caller has registered, as the transports know it.
+struct remote_mover::known_buffer {
+  std::weak_ptr<data_plane> plane;
+  region_id region;  ///< zero: they refused it
+
+  ~known_buffer() {
+    const auto there = plane.lock();
+    if (there && region) (void)there->unregister_region(region);
   }
+};
+
+/// The caller's memory as the transports know it for as long as its bytes are under way. No peer is told of it.
+class remote_mover::known_pieces {
+ public:
+  struct place {
+    region_id region;
+    std::uint64_t offset = 0;
+  };
+
+  explicit known_pieces(const std::shared_ptr<data_plane>& plane) : plane_(plane) {}
+  known_pieces(const known_pieces&) = delete;
+  ~known_pieces() {
+    for (const auto id : regions_) (void)plane_->unregister_region(id);
+  }
+  /// Makes the pieces known for this once.
   template <class Byte>
-  result<void> add(std::span<const std::span<Byte>> pieces) {
+  bool add(std::span<const std::span<Byte>> pieces) {
     for (const auto& p : pieces) {
       // Transports only read from the source of a write.
       const std::span<std::byte> bytes{const_cast<std::byte*>(p.data()), p.size()};
-      const auto known = bytes.empty() ? result<region_desc>{region_desc{}} : plane_.register_region(bytes);
-      if (!known) return fail(known.error());
+      const auto known = bytes.empty() ? result<region_desc>{region_desc{}} : plane_->register_region(bytes);
+      if (!known) return false;
       if (known->id) regions_.push_back(known->id);
-      of_piece_.push_back(known->id);
+      places_.push_back({known->id, 0});
     }
-    return {};
+    return true;
   }
-  bool empty() const noexcept { return of_piece_.empty(); }
-  region_id of_piece(std::size_t number) const { return of_piece_[number]; }
+  /// @returns whether all pieces lie in buffers that the caller has registered, and the transports know those.
+  template <class Byte>
+  bool find(const registered_memory& registered, std::span<const std::span<Byte>> pieces) {
+    for (const auto& p : pieces) {
+      const auto buffer = p.empty() ? nullptr : registered.find(std::as_bytes(p));
+      const auto known = buffer ? known_as(*buffer) : nullptr;
+      if (!p.empty() && (!known || !known->region)) {
+        places_.clear();
+        return false;
+      }
+      places_.push_back(known ? place{known->region, begin_of(p) - buffer->begin} : place{});
+      held_.push_back(known);
+    }
+    return true;
+  }
+  const place& of_piece(std::size_t number) const { return places_[number]; }
 
  private:
-  data_plane& plane_;
-  std::vector<region_id> regions_, of_piece_;
+  /// The transports learn a buffer when it is first used, since most are never used over a network.
+  std::shared_ptr<known_buffer> known_as(registered_memory::buffer& buffer) {
+    std::lock_guard lock{buffer.mutex};
+    auto known = std::static_pointer_cast<known_buffer>(buffer.made);
+    if (known && known->plane.lock() == plane_) return known;
+    const auto region =
+        plane_->register_region({reinterpret_cast<std::byte*>(buffer.begin), buffer.end - buffer.begin});
+    known = std::make_shared<known_buffer>();
+    known->plane = plane_;
+    if (region) known->region = region->id;
+    buffer.made = known;
+    return known;
+  }
+
+  std::shared_ptr<data_plane> plane_;
+  std::vector<region_id> regions_;
+  std::vector<place> places_;
+  std::vector<std::shared_ptr<known_buffer>> held_;
 };
 
 /// A transfer, of an object or of several small ones, and the memory that it uses here.
@@ -91,8 +139,9 @@ struct remote_mover::part {
   std::future<completion> ended = promise.get_future();
 };
 
-result<std::unique_ptr<remote_mover>> remote_mover::start(const key_ring& secret,
-                                                          std::uint64_t staging_bytes) {
+result<std::unique_ptr<remote_mover>> remote_mover::start(
+    const key_ring& secret, std::uint64_t staging_bytes,
+    std::shared_ptr<const registered_memory> registered) {
   auto staging = arena::create("mooncaf-staging", staging_bytes);
   if (!staging) return fail(staging.error());
   const auto number = make_random_u64();
@@ -104,7 +153,7 @@ result<std::unique_ptr<remote_mover>> remote_mover::start(const key_ring& secret
   auto plane = data_plane::start(std::move(options), [](const landing&) {});
   if (!plane) return fail(plane.error());
   const auto step = std::clamp<std::uint64_t>(staging->size_bytes() / 16, 64 * KiB, part_bytes_max);
-  std::unique_ptr<remote_mover> made{new remote_mover(std::move(*staging), step)};
+  std::unique_ptr<remote_mover> made{new remote_mover(std::move(*staging), step, std::move(registered))};
   made->plane_ = std::move(*plane);
   const auto region = made->plane_->register_region(made->staging_.bytes(), made->staging_.fd());
   if (!region) return fail(region.error());
@@ -117,11 +166,14 @@ result<void> remote_mover::add_peer(const announcement& peer) {
   return plane_->add_peer(peer.address, peer.regions);
 }
 
-/// @param pieces  registered where that pays. With a NIC it does not: registering takes longer than a copy.
+/// @returns whether the pieces move from or into the caller's memory. A NIC has to have learned of it before: that
+/// takes longer than a copy.
 template <class Byte>
-bool remote_mover::register_pieces(registered& all, std::span<const std::span<Byte>> pieces) const {
-  return !has_nic_ && pieces.size() <= direct_pieces_max && size_of(pieces) >= direct_from &&
-         all.add(pieces).has_value();
+bool remote_mover::go_straight(known_pieces& known, std::span<const std::span<Byte>> pieces) const {
+  const auto bytes = size_of(pieces);
+  if (bytes < direct_from || bytes / pieces.size() < direct_piece_min) return false;
+  if (registered_ && known.find(*registered_, pieces)) return true;
+  return !has_nic_ && pieces.size() <= direct_pieces_max && known.add(pieces);
 }
 
 bool remote_mover::stage(part& p) {
@@ -171,6 +223,7 @@ remote_mover::part& remote_mover::begin(parts& under_way, std::uint64_t bytes, b
     room_.wait(lock, [&] { return (p->staged = space_.allocate(bytes)).has_value(); });
     break;
   }
+  if (staged) staged_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return *under_way.emplace_back(std::move(p));
 }
 
@@ -187,9 +240,9 @@ constexpr auto note_outcome = [](const auto& p, const completion& done) {
 
 /// Writes in parts, from the caller's memory or from the staging memory.
 void remote_mover::write_large(order& o) {
-  registered known{*plane_};
+  known_pieces known{plane_};
   parts under_way;
-  const bool direct = register_pieces(known, o.pieces);
+  const bool direct = go_straight(known, o.pieces);
   const auto step = direct ? part_bytes_max : step_;
   const auto total = size_of(o.pieces);
   cursor from{o.pieces};
@@ -206,9 +259,10 @@ void remote_mover::write_large(order& o) {
     from.each(p.bytes, [&](std::span<const std::byte> piece, std::size_t number, std::size_t offset) {
       sent.push_back(piece);
       if (direct)
-        p.slices.push_back({{known.of_piece(number), offset, piece.size()},
-                            {o.to.region, o.to.offset + at, piece.size()},
-                            std::nullopt});
+        p.slices.push_back(
+            {{known.of_piece(number).region, known.of_piece(number).offset + offset, piece.size()},
+             {o.to.region, o.to.offset + at, piece.size()},
+             std::nullopt});
       else staged = std::copy(piece.begin(), piece.end(), staged);
       at += piece.size();
     });
@@ -277,8 +331,8 @@ void remote_mover::write(std::span<order> orders) {
 // Parts are hashed in their order while later ones are under way.
 result<std::uint64_t> remote_mover::read(const place& from, std::span<const std::span<std::byte>> pieces) {
   const auto total = size_of(pieces);
-  registered own{*plane_};
-  const bool direct = register_pieces(own, pieces);
+  known_pieces own{plane_};
+  const bool direct = go_straight(own, pieces);
   const auto step = direct ? part_bytes_max : step_;
   cursor asked_for{pieces}, to{pieces};
   XXH3_state_t hash;
@@ -307,7 +361,7 @@ result<std::uint64_t> remote_mover::read(const place& from, std::span<const std:
       at += p.bytes;
     } else {
       asked_for.each(p.bytes, [&](std::span<std::byte> piece, std::size_t number, std::size_t offset) {
-        p.slices.push_back({{own.of_piece(number), offset, piece.size()},
+        p.slices.push_back({{own.of_piece(number).region, own.of_piece(number).offset + offset, piece.size()},
                             {from.region, from.offset + at, piece.size()},
                             std::nullopt});
         at += piece.size();

@@ -1,8 +1,9 @@
 #pragma once
 // Moves bytes between this process and segments on other hosts over the data plane: straight from and into
-// the caller's memory over TCP, which has to know of it alone; through a staging buffer where a NIC would
-// have to, and where there is little to move, or much in small pieces.
+// the caller's memory over TCP, which has to know of it alone, and over a NIC where the caller has registered
+// it; else, and where there is little to move, or much in small pieces, through a staging buffer.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/result.hpp"
 #include "storage/arena.hpp"
+#include "storage/objects/client/registered_memory.hpp"
 #include "storage/offset_allocator.hpp"
 #include "transport/data_plane.hpp"
 
@@ -31,7 +33,10 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
 class remote_mover {
  public:
   /// @param staging_bytes  at least 64 KiB; all transfers under way share it.
-  static result<std::unique_ptr<remote_mover>> start(const key_ring& secret, std::uint64_t staging_bytes);
+  /// @param registered  the callers' buffers, each of which a NIC learns when it is first used. Null: none.
+  static result<std::unique_ptr<remote_mover>> start(
+      const key_ring& secret, std::uint64_t staging_bytes,
+      std::shared_ptr<const registered_memory> registered = nullptr);
 
   struct place {
     node_id node;
@@ -41,6 +46,8 @@ class remote_mover {
   result<void> add_peer(const announcement& peer);
   /// Whether RDMA may move the bytes.
   bool has_nic() const noexcept { return has_nic_; }
+  /// Bytes so far that went through the staging buffer.
+  std::uint64_t staged_bytes() const noexcept { return staged_bytes_.load(std::memory_order_relaxed); }
   /// Bytes to be written somewhere, and the outcome.
   struct order {
     place to;
@@ -55,12 +62,16 @@ class remote_mover {
 
  private:
   struct part;
-  class registered;
+  struct known_buffer;
+  class known_pieces;
   using parts = std::deque<std::unique_ptr<part>>;
-  remote_mover(arena staging, std::uint64_t step)
-      : staging_(std::move(staging)), space_(staging_.size_bytes()), step_(step) {}
+  remote_mover(arena staging, std::uint64_t step, std::shared_ptr<const registered_memory> registered)
+      : staging_(std::move(staging)),
+        space_(staging_.size_bytes()),
+        step_(step),
+        registered_(std::move(registered)) {}
   template <class Byte>
-  bool register_pieces(registered& all, std::span<const std::span<Byte>> pieces) const;
+  bool go_straight(known_pieces& known, std::span<const std::span<Byte>> pieces) const;
   bool stage(part& p);
   void submit(part& p, transfer_op op, node_id peer);
   template <class Take>
@@ -76,9 +87,11 @@ class remote_mover {
   offset_allocator space_;
   std::uint64_t step_;
   std::uint64_t next_transfer_ = 1;
+  std::atomic<std::uint64_t> staged_bytes_{0};
   region_id region_;
   bool has_nic_ = false;
-  std::unique_ptr<data_plane> plane_;
+  std::shared_ptr<const registered_memory> registered_;
+  std::shared_ptr<data_plane> plane_;
 };
 
 }  // namespace mooncaf

@@ -185,7 +185,7 @@ void segment_reach::open_way(way& w) {
 result<remote_mover*> segment_reach::mover() {
   std::lock_guard lock{mutex_};
   if (!mover_) {
-    auto started = remote_mover::start(secret_, staging_bytes_);
+    auto started = remote_mover::start(secret_, staging_bytes_, registered_);
     if (!started) return fail(started.error());
     mover_ = std::move(*started);
   }

@@ -27,8 +27,13 @@ using target_pieces = std::span<const std::span<std::byte>>;
 /// @thread  All functions may be called from any thread.
 class segment_reach {
  public:
-  segment_reach(key_ring secret, std::string own_host, std::uint64_t staging_bytes)
-      : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
+  /// @param registered  as of `remote_mover::start`
+  segment_reach(key_ring secret, std::string own_host, std::uint64_t staging_bytes,
+                std::shared_ptr<const registered_memory> registered)
+      : secret_(std::move(secret)),
+        own_host_(std::move(own_host)),
+        staging_bytes_(staging_bytes),
+        registered_(std::move(registered)) {}
 
   /// From now on segments are reached through their endpoints, as a tenant's client has to.
   void authorize(endpoint_pass pass);
@@ -98,6 +103,7 @@ class segment_reach {
   const key_ring secret_;
   std::string own_host_;
   std::uint64_t staging_bytes_;
+  std::shared_ptr<const registered_memory> registered_;
   mutable std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<way>> ways_;
   std::unique_ptr<remote_mover> mover_;  // when first needed

@@ -12,7 +12,8 @@ using store_wire::op;
 
 store_client::store_client(store_client_options options)
     : options_(std::move(options)),
-      reach_(options_.directory.secret, options_.directory.own_host, options_.staging_bytes),
+      reach_(options_.directory.secret, options_.directory.own_host, options_.staging_bytes,
+             options_.registered),
       dialer_(options_.directory) {}
 
 store_client::~store_client() { dialer_.close(); }

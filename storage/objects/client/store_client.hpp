@@ -31,6 +31,8 @@ inline constexpr std::string_view store_key_purpose = "object store v1";
 struct store_client_options {
   directory_address directory;             ///< `own_host` empty: `this_host()`
   std::uint64_t staging_bytes = 16 * MiB;  ///< for segments on other hosts
+  /// Buffers of the caller that NICs read and write themselves, without staging. Null: none.
+  std::shared_ptr<const registered_memory> registered;
 };
 
 struct outgoing_object {

@@ -28,13 +28,14 @@ struct two_hosts {
     const auto known = holder->register_region(memory);
     REQUIRE(known);
     region = known->id;
-    auto made = remote_mover::start(secret, 1 * MiB);
+    auto made = remote_mover::start(secret, 1 * MiB, registered);
     REQUIRE_MESSAGE(made, (made ? "" : made.error().detail));
     mover = std::move(*made);
     REQUIRE(mover->add_peer(holder->local_announcement()));
   }
   remote_mover::place at(std::uint64_t offset) const { return {node_id{7}, region, offset}; }
 
+  std::shared_ptr<registered_memory> registered = std::make_shared<registered_memory>();
   std::vector<std::byte> memory;
   std::unique_ptr<data_plane> holder;
   region_id region;
@@ -81,6 +82,45 @@ TEST_CASE("bytes of any length in any pieces are there and back what they were, 
       CHECK(to.back() == std::byte{0x5A});
     }
   }
+}
+
+TEST_CASE(
+    "memory that the caller has registered is read and written where it lies, in any number of pieces") {
+  const two_hosts world;
+  std::mt19937_64 random{11};
+  std::vector<std::byte> own(4 * MiB);
+  const std::span<std::byte> all{own};
+  for (auto& b : own) b = static_cast<std::byte>(random());
+  const auto address = reinterpret_cast<std::uint64_t>(own.data());
+  const auto there_and_back = [&](std::uint64_t size) {
+    const auto kept = std::vector<std::byte>(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(size));
+    auto out = cut(std::span<const std::byte>{own}.first(size), 40, random);
+    remote_mover::order order{world.at(0), out};
+    world.mover->write({&order, 1});
+    REQUIRE_MESSAGE(order.sum, (order.sum ? "" : order.sum.error().detail));
+    std::fill(own.begin(), own.end(), std::byte{0x33});
+    const auto in = cut(all.subspan(own.size() - size), 40, random);  // elsewhere in the same buffer
+    const auto read = world.mover->read(world.at(0), in);
+    REQUIRE_MESSAGE(read, (read ? "" : read.error().detail));
+    CHECK(*read == *order.sum);
+    CHECK(std::equal(kept.begin(), kept.end(), own.end() - static_cast<std::ptrdiff_t>(size)));
+    CHECK(std::count(own.begin(), own.end() - static_cast<std::ptrdiff_t>(size), std::byte{0x33}) ==
+          static_cast<std::ptrdiff_t>(own.size() - size));
+  };
+  there_and_back(1 * MiB);
+  CHECK(world.mover->staged_bytes() == 2 * MiB);
+  REQUIRE(world.registered->add(address, own.size()));
+  for (int i = 0; i < 10; ++i) there_and_back(256 * KiB + random() % (1 * MiB));
+  CHECK(world.mover->staged_bytes() == 2 * MiB);
+  // Of memory that is registered in part, and of a buffer that is not registered any more, nothing is assumed.
+  REQUIRE(world.registered->drop(address));
+  REQUIRE(world.registered->add(address, 512 * KiB));
+  there_and_back(1 * MiB);
+  CHECK(world.mover->staged_bytes() == 4 * MiB);
+  REQUIRE(world.registered->drop(address));
+  REQUIRE(world.registered->add(address, own.size()));
+  there_and_back(1 * MiB);
+  CHECK(world.mover->staged_bytes() == 4 * MiB);
 }
 
 TEST_CASE("what is refused names its cause, and the mover goes on, with all of its memory") {
