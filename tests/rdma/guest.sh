@@ -22,6 +22,23 @@ if want groups; then  # a layer-wise pipeline and tensor ranks, whose planes off
   report groups $?
 fi
 
+# ---- store: objects between three hosts, which are network namespaces; the NICs are of all of them ----
+if want store; then
+  mkdir -p /var/run/netns
+  for n in 1 2; do
+    ip=/usr/sbin/ip
+    $ip netns add h$n && $ip link add a$n type veth peer name b$n && $ip link set b$n netns h$n
+    $ip addr add 10.9.$n.1/24 dev a$n
+    $ip netns exec h$n $ip addr add 10.9.$n.2/24 dev b$n
+    $ip link set a$n up
+    $ip netns exec h$n $ip link set b$n up
+    $ip netns exec h$n $ip link set lo up
+    $ip netns exec h$n $ip route add default via 10.9.$n.1
+  done
+  HOME=/tmp PYTHONPATH=/tests/python PYTHONDONTWRITEBYTECODE=1 python3 /tests/python/store_stage.py
+  report store $?
+fi
+
 # ---- figures: ours and perftest's, one after another in one boot; three rounds, since hosts are seldom quiet ----
 listening() {  # perftest's port, 18515; a bound for hangs
   n=0

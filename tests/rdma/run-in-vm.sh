@@ -29,9 +29,13 @@ while (($#)); do
   esac
 done
 fake_driver=$build/tests/support/simt/libcuda.so.1
+python=/usr/bin/python3
+python_extension=$build/storage/python/_store$($python -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))' 2>/dev/null) || true
+[[ -e $python_extension ]] || python_extension=
 if [[ -z $stages ]]; then
-  stages=conformance,rails,groups,serving,device
-  [[ -e $fake_driver ]] || { stages=${stages%,device}; echo "no stage device: its GPU needs a build with nvcc"; }
+  stages=conformance,rails,groups,serving,device,store
+  [[ -n $python_extension ]] || { stages=${stages/,store/}; echo "no stage store: the Python package is not built, or for another Python than the system's"; }
+  [[ -e $fake_driver ]] || { stages=${stages/,device/}; echo "no stage device: its GPU needs a build with nvcc"; }
 fi
 want() { [[ ,$stages, == *,$1,* ]]; }
 
@@ -117,7 +121,22 @@ if want figures; then
   for tool in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do add_binary "$(command -v $tool)" /usr/bin/$tool; done
 fi
 if want device; then add_binary "$fake_driver" /tests/driver/libcuda.so.1; fi
-if want serving || want device; then
+if want store; then  # the package, and what it and the stage import of the system's Python
+  mkdir -p "$root/tests/python"
+  cp -r storage/python/mooncaf storage/python/compat/mooncake tests/rdma/store_stage.py "$root/tests/python"
+  cp "$python_extension" "$root/tests/python/mooncaf"
+  copy_libraries "$python_extension"
+  add_binary "$(readlink -f $python)" /usr/bin/python3
+  PYTHONPATH=$root/tests/python PYTHONDONTWRITEBYTECODE=1 $python - <<'END' | grep '^/usr/lib' | while read -r file; do
+import encodings.ascii, encodings.idna, encodings.latin_1, selectors, sys, store_stage
+for module in list(sys.modules.values()):
+    print(getattr(module, "__file__", None), getattr(module, "__cached__", None), sep="\n")
+END
+    install -D "$file" "$root$file"
+    [[ $file != *.so ]] || copy_libraries "$file"
+  done
+fi
+if want serving || want device || want store; then
   add_binary "$build/actors/mooncaf" /tests/mooncaf
   if [[ -n $model ]]; then
     cp "$model" "$root/model.gguf"

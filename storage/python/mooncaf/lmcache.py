@@ -54,6 +54,9 @@ class MooncafConnector(RemoteConnector):
         self._store = PatientStore(directory, host=extra.get("local_hostname", "127.0.0.1"), lend=extra.get("lend", 0),
                                    token_file=extra.get("token_file", ""))
         self._loop, self._memory = context.loop, context.local_cpu_backend
+        pool = getattr(getattr(getattr(self._memory, "memory_allocator", None), "pin_allocator", None), "buffer", None)
+        if hasattr(pool, "data_ptr"):
+            self._store.register(pool)
         self._threads = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="mooncaf-lmcache")
 
     def _behind(self, call, *args):

@@ -28,8 +28,18 @@ class PatientStore:
         self._at, self._setup = directory, {"local_hostname": host, "metadata_server": "P2PHANDSHAKE", "master_server_addr": directory,
                                             "global_segment_size": lend, "local_buffer_size": 64 << 20, "token_file": token_file}
         self._lock, self._store, self._paused_until, self._overdue = threading.Lock(), None, 0.0, None
+        self._registered = []
         self._asking = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mooncaf-ask")
         self._ask(self._connected)
+
+    def register(self, tensor):
+        """Memory of the engine's that is written and read: with a NIC its bytes move without a copy. It has to stay until `close`."""
+        memory = (tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        with self._lock:
+            self._registered.append(memory)
+            store = self._store
+        if store is not None:
+            store.register_buffer(*memory)
 
     def exists(self, keys):
         """For each key, whether its object is there. All False while the store is away."""
@@ -102,6 +112,8 @@ class PatientStore:
                 return None
             with self._lock:
                 if self._paused_until != float("inf"):  # closed meanwhile
+                    for memory in self._registered:
+                        store.register_buffer(*memory)
                     self._store, store = store, None
             if store is not None:
                 store.close()

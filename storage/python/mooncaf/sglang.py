@@ -41,11 +41,16 @@ class MooncafStorage(HiCacheStorage):
 
     def register_mem_pool_host(self, mem_pool_host):
         super().register_mem_pool_host(mem_pool_host)
-        self._pools[PoolName.KV] = mem_pool_host
+        self._learn(PoolName.KV, mem_pool_host)
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
-        self._pools[host_pool_name] = host_pool
+        self._learn(host_pool_name, host_pool)
+
+    def _learn(self, name, pool):
+        known, self._pools[name] = self._pools.get(name), pool
+        if known is not pool and hasattr(getattr(pool, "kv_buffer", None), "data_ptr"):
+            self._store.register(pool.kv_buffer)
 
     def _prefix(self, pool):
         """Pages of another size or layout have other names. State of recurrent layers is cut by tensor-parallel rank in any model."""
