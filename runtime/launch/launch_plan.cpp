@@ -40,6 +40,7 @@ class node_options {
   void drop(const std::string& section) {
     std::erase_if(values_, [&](const auto& value) { return value.first.first == section; });
   }
+  void drop(const std::string& section, const std::string& key) { values_.erase({section, key}); }
   auto& all() { return values_; }
 
   std::string text() const {
@@ -183,6 +184,7 @@ class host_planner {
     if (!o.has("transport", "listen"))
       o.put("transport", "listen", to_string(host_port{out.entry.address, 0}));
     if (p.key == "conductor") return;
+    o.drop("store", "listen");  // the conductor alone carries the directory
     // The port of the file is the conductor's; processes beside it take any.
     if (auto* at = o.find("metrics", "listen"))
       *at = to_string(host_port{config::parse_endpoint(*at)->host, 0});

@@ -21,8 +21,10 @@ sys.path.insert(0, os.path.dirname(__file__))
 from cluster import BINARY, Client, main, wait_until  # noqa: E402
 from hosts import network  # noqa: E402
 from launched import TINY, Launched, needs_sshd  # noqa: E402
+from store_world import package  # noqa: E402
 
 HOSTS = 10
+MOUNTED = 6  # segments: of each prefill worker, and of the cache
 CHATS = [[{"role": "user", "content": f"Say something about {what}."}] for what in ("the sea", "mountains", "rain", "a lamp", "bread")]
 
 
@@ -78,6 +80,55 @@ class Host:
         self.disk.stdout.close()
 
 
+class StoreUser:
+    """A client of the object store, as an engine has one: puts objects in two hosts' memory, gets and removes them. Of a host's death it notices nothing."""
+
+    def __init__(self, day):
+        from mooncaf.store import MooncakeDistributedStore, ReplicateConfig
+
+        self.seats, self.secret = ",".join(f"{a}:7460" for a in day.addresses[:3]), str(next((day.home / "state/mooncaf").glob("*.secret")))
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = self.secret
+        self.store, self.twice = MooncakeDistributedStore(), ReplicateConfig()
+        self.twice.replica_num = 2
+        code = self.store.setup(day.addresses[0], "P2PHANDSHAKE", 0, 4 << 20, "tcp", "", self.seats)
+        assert code == 0, (code, self.store.last_error())
+        self.kept, self.gone, self.wrong, self.calls, self.longest = {}, [], [], 0, 0.0
+
+    def call(self, name, *args):
+        began = time.monotonic()
+        out = getattr(self.store, name)(*args)
+        self.calls, self.longest = self.calls + 1, max(self.longest, time.monotonic() - began)
+        return out
+
+    def mounted(self):
+        command = [BINARY, "store", "segments", "--json", "--directory", self.seats, "--cluster-secret-file", self.secret]
+        return subprocess.run(command, capture_output=True).stdout.count(b'"medium"')
+
+    def step(self, chance):
+        key, value = f"o{self.calls}", chance.randbytes(chance.randrange(100, 90_000))
+        if (code := self.call("put", key, value, self.twice)) != 0:
+            self.wrong.append(("put", key, code, self.store.last_error()))
+        self.kept[key] = value
+        asked = chance.choice(list(self.kept))
+        if (got := self.call("get", asked)) != self.kept[asked]:
+            self.wrong.append(("get", asked, len(got), self.store.last_error()))
+        if len(self.kept) > 60:
+            if (code := self.call("remove", asked, True)) not in (0, -704):  # its answer was lost with the directory
+                self.wrong.append(("remove", asked, code))
+            del self.kept[asked]
+            self.gone.append(asked)
+
+    def renew(self):
+        """Before another fault: what one replica is left of is put again."""
+        for key, value in self.kept.items():
+            self.store.upsert(key, value, self.twice)
+
+    def check(self):
+        lost = [key for key, value in self.kept.items() if self.store.get(key) != value]
+        back = [key for key in self.gone if self.store.is_exist(key)]
+        assert not lost and not back and not self.wrong, (lost[:5], back[:5], self.wrong[:5])
+
+
 class Day(Launched):
     """The hosts, the cluster on them, and its users. The operator's machine is the first host."""
 
@@ -93,6 +144,8 @@ ready_within = "60s"
 path = "{TINY}"
 [cache]
 dram = "16MiB"
+[store]
+dram = "16MiB"
 [metrics]
 listen = "127.0.0.1:0"
 """ + "".join(self.host_text(i) for i in range(HOSTS)))
@@ -101,7 +154,7 @@ listen = "127.0.0.1:0"
         self.hosts = [Host(i, names[i], addresses[i], self.home) for i in range(1, HOSTS)]
         self.gateways = [Client(addresses[i], 8000, 30) for i in (0, 1)]
         self.client = self.gateways[0]
-        self.answers, self.wrong, self.moved = 0, [], 0
+        self.answers, self.wrong, self.moved, self.no_renewal = 0, [], 0, threading.Lock()
 
     def host_text(self, i):
         text = f'[h{i}]\naddress = "{self.addresses[i]}"\n'
@@ -110,7 +163,7 @@ listen = "127.0.0.1:0"
         if i < 2:
             text += f'gateway = 1\nhttp = "{self.addresses[i]}:8000"\n'
         if i < 3:
-            text += "conductor = 1\n"
+            text += f'conductor = 1\nstore_listen = "{self.addresses[i]}:7460"\n'
         return text + ("prefill = 1\n" if i % 2 else "decode = 1\n") + ("cache = 1\n" if i == 9 else "")
 
     def allow_ssh(self):
@@ -157,8 +210,15 @@ SetEnv XDG_STATE_HOME={self.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDI
 
     @contextlib.contextmanager
     def users(self, expected):
-        """Two that ask all the time; each answer is the one that an untroubled cluster gave."""
-        over = threading.Event()
+        """Two that ask all the time; each answer is the one that an untroubled cluster gave. And one of the store."""
+        over, self.objects = threading.Event(), StoreUser(self)
+
+        def store_user():
+            chance = random.Random(2)
+            while not over.is_set():
+                with self.no_renewal:
+                    self.objects.step(chance)
+                over.wait(0.02)
 
         def user(number):
             chance = random.Random(number)
@@ -173,7 +233,7 @@ SetEnv XDG_STATE_HOME={self.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDI
                     self.wrong.append((chat, str(why)))
                 over.wait(0.02)
 
-        threads = [threading.Thread(target=user, args=(i,)) for i in range(2)]
+        threads = [threading.Thread(target=user, args=(i,)) for i in range(2)] + [threading.Thread(target=store_user)]
         for one in threads:
             one.start()
         try:
@@ -186,6 +246,7 @@ SetEnv XDG_STATE_HOME={self.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDI
     def all_ready(self, what):
         wait_until(what, lambda: all(n["state"] == "ready" for n in self.nodes().values()), 90)
         wait_until(f"{what}: workers are members", lambda: self.instances() == HOSTS, 90)
+        wait_until(f"{what}: memory is mounted", lambda: self.objects.mounted() == MOUNTED, 90)
 
     # ---- faults: each returns when the cluster is whole again
 
@@ -246,6 +307,7 @@ SetEnv XDG_STATE_HOME={self.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDI
 
 def a_day(minutes=0, seed=1):
     needs_sshd()
+    package()
     chance = random.Random(seed)
     with network(HOSTS) as (names, addresses, _), Day(names, addresses) as day:
         began = time.monotonic()
@@ -257,10 +319,16 @@ def a_day(minutes=0, seed=1):
             faults = day.faults() if minutes else [day.the_leader_dies, day.another_secret, day.a_host_dies_and_boots_again, day.a_gateway_and_its_host_die]
             while faults:
                 fault = faults.pop(0)
-                began, before = time.monotonic(), day.answers
+                with day.no_renewal:
+                    day.objects.renew()
+                    day.objects.longest = 0.0
+                began, before = time.monotonic(), (day.answers, day.objects.calls)
                 where = fault(chance)
                 assert not day.wrong, day.wrong[:3]
-                print(f"     {fault.__name__} {where}: whole again after {time.monotonic() - began:.1f} s, {day.answers - before} answers meanwhile", flush=True)
+                with day.no_renewal:
+                    day.objects.check()
+                print(f"     {fault.__name__} {where}: whole again after {time.monotonic() - began:.1f} s, {day.answers - before[0]} answers and "
+                      f"{day.objects.calls - before[1]} calls of the store meanwhile, the longest of {day.objects.longest:.1f} s", flush=True)
                 if not faults and time.monotonic() < until:
                     faults = [chance.choice(day.faults())]
         print(f"     {day.answers} answers, each as expected; {day.moved} were asked of another gateway")

@@ -92,6 +92,16 @@ TEST_CASE("with several conductors every process knows all of them, in the file'
   CHECK(has(plan.hosts[2].nodes.at(0).text, "listen = \"localhost:7500\""));
 }
 
+TEST_CASE("of a host's processes the conductor alone carries the store's directory") {
+  auto text = three_hosts;
+  text.insert(text.find("decode = 1"), "conductor = 1\nstore_listen = \"10.0.0.3:7460\"\n");
+  const auto plan = plan_of(text);
+  const auto& gamma = plan.hosts[2].nodes;
+  REQUIRE(gamma.size() == 2);
+  CHECK(has(gamma[0].text, "[store]\nlisten = \"10.0.0.3:7460\""));
+  CHECK_FALSE(has(gamma[1].text, "10.0.0.3:7460"));
+}
+
 TEST_CASE(
     "the stages of a group go to the hosts that the leader's section names, each at a port of its own") {
   auto text = three_hosts;
