@@ -2,6 +2,7 @@
 
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
+#include <future>
 #include <thread>
 
 #include "actors/process/process.hpp"
@@ -39,7 +40,12 @@ void process::drain() {
     }
   };
   // A second signal ends the process from a thread of its own (`stop_at_once`), so nothing here waits for one.
-  core.begin(clock_type::now());
+  const auto began = clock_type::now();
+  std::future<void> objects;  // while requests end
+  if (objects_ && opts().cluster.drain_timeout > duration::zero())
+    objects =
+        std::async(std::launch::async, [&] { objects_->hand_over(began + opts().cluster.drain_timeout); });
+  core.begin(began);
   while (true) {
     const auto orders = core.take_orders();
     for (const auto order : orders) carry_out(order);

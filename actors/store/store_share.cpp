@@ -24,6 +24,21 @@ void store_share::unmount() {
   segment_ = {};
 }
 
+void store_share::hand_over(time_point until) {
+  {
+    std::lock_guard lock{mutex_};
+    if (mounted_bytes_ == 0) return;
+  }
+  auto to = address_of(seats_);
+  to.everyone = true;  // the segment has objects of all tenants
+  const auto client = store_client::connect({std::move(to)});
+  if (!client) return log_warn("store", {{"handed_over", "nothing"}, {"problem", to_string(client.error())}});
+  if ((*client)->drain(segment_.name, true) != store_code::ok) return;
+  const auto done = (*client)->move_last_copies(segment_.name, until);
+  if (done.moved + done.left > 0)
+    log_info("store", {{"handed_over", std::to_string(done.moved)}, {"lost", std::to_string(done.left)}});
+}
+
 directory_address store_share::address_of(std::shared_ptr<const directory_seats> at) const {
   directory_address to;
   to.at = std::move(at);

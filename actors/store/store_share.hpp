@@ -36,6 +36,9 @@ class store_share {
   /// says in the log why it does not.
   /// @param segment  all but the directory's address.
   void mount(segment_mount_options segment);
+  /// Before a planned stop: moves what would be lost with the segment to others, as far as there is free room.
+  /// Returns at `until`, or soon after it; at once where nothing is mounted.
+  void hand_over(time_point until);
   /// Unmounts for good; nothing that `segment` named is used any more. Threads that show figures may still
   /// use this.
   void unmount();

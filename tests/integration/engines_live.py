@@ -186,9 +186,9 @@ def test_their_transfer_connector():
         assert decode.external_hits() > 0
 
 
-def through_lmcache(live, name, remote):
+def through_lmcache(world, name, remote):
     """What vLLM is given for LMCache, whose chunks of 64 tokens go on to a remote store: through LMCache's memory of 0.1 GB."""
-    settings = pathlib.Path(live.world.folder, f"{name}.yaml")
+    settings = pathlib.Path(world.folder, f"{name}.yaml")
     settings.write_text(json.dumps({"chunk_size": 64, "local_cpu": False, "max_local_cpu_size": 0.1, "remote_serde": "naive", **remote}))
     # Its Mooncake backend takes every code but 0 of a look-up for a hit, so one that found nobody as well: such a load has to be computed.
     connector = {"kv_connector": "LMCacheConnectorV1", "kv_connector_module_path": "lmcache_on_processor", "kv_role": "kv_both",
@@ -202,7 +202,7 @@ def shared_through_lmcache(kind, remote):
         raise Skipped("LMCache is not installed")
     alone()
     with Live() as live:
-        one, two = live.vllm(one=through_lmcache(live, "one", remote(live.world)), two=through_lmcache(live, "two", remote(live.world)))
+        one, two = live.vllm(one=through_lmcache(live.world, "one", remote(live.world)), two=through_lmcache(live.world, "two", remote(live.world)))
         equal(asked(one), f"{kind}, the one that computed")
         live.settled()
         found = asked(two)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -69,6 +70,32 @@ def test_a_cluster_without_a_model_is_a_store():
         assert all(store.get(key) == value for key, value in values.items())
         wait_until("the scrape says so", lambda: world.scraped()["mooncaf_store_recovered_replicas_total"] == str(len(values)))
         store.close()
+
+
+def test_nodes_that_are_stopped_in_order_hand_over_what_they_alone_have():
+    """As in a rolling restart: each in turn, so that without it everything would be lost."""
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        world.conductor()
+        nodes = {name: world.cache(name, "--store-dram", "32MiB") for name in ("one", "two", "three")}
+        wait_until("all mount", lambda: set(world.holders()) == set(nodes))
+        store = world.client()
+        values = {f"k{i}": noise(40_000 + 1000 * i, i) for i in range(150)}
+        assert all(store.put(key, value) == 0 for key, value in values.items())
+        for name, node in nodes.items():
+            store.put(f"late-{name}", name.encode())
+            values[f"late-{name}"] = name.encode()
+            node.stop()
+            assert name not in world.holders()
+            assert all(store.get(key) == value for key, value in values.items()), name
+            node.start()
+            wait_until(f"{name} mounts again", lambda: set(world.holders()) == set(nodes))
+        # Also when nobody has room: it does not take longer than it may.
+        for name in ("one", "two"):
+            nodes[name].stop()
+        began = time.monotonic()
+        nodes["three"].stop()
+        assert time.monotonic() - began < 10
 
 
 def test_a_cache_s_ssd_keeps_what_its_memory_has_no_room_for_through_kills():

@@ -4,6 +4,8 @@
 // evicted meanwhile: the directory then refuses to publish the copy.
 
 #include <algorithm>
+#include <iterator>
+#include <thread>
 
 #include "storage/objects/client/store_client.hpp"
 
@@ -57,28 +59,49 @@ std::vector<store_code> store_client::move_some(std::span<const std::string_view
   return codes;
 }
 
-// Clients may write to the segment while it is emptied, so rounds go on as long as they move anything.
 store_client::emptied store_client::empty(const std::string& segment, time_point until,
                                           const std::function<void(std::uint64_t)>& tell) {
+  return move_out(
+      {segment, segment + "/ssd"}, until, [](const listed_object&) { return true; }, tell);
+}
+
+// Who has reserved room in the segment before it was drained may publish afterwards.
+store_client::emptied store_client::move_last_copies(const std::string& segment, time_point until) {
+  constexpr duration writing = std::chrono::milliseconds(100);
+  const auto alone = [](const listed_object& o) { return o.replicas <= 1 && o.on_disk == 0; };
+  auto all = move_out({segment}, until, alone, {});
+  for (bool more = all.left == 0; more && clock_type::now() + writing < until;) {
+    std::this_thread::sleep_for(writing);
+    const auto late = move_out({segment}, until, alone, {});
+    more = late.moved > 0;
+    all.moved += late.moved;
+    all.left = late.left;
+    if (late.code != store_code::ok) all.code = late.code;
+  }
+  return all;
+}
+
+// Clients may write to the segment while it is emptied, so rounds go on as long as they move anything.
+store_client::emptied store_client::move_out(const std::vector<std::string>& places, time_point until,
+                                             const std::function<bool(const listed_object&)>& wanted,
+                                             const std::function<void(std::uint64_t)>& tell) {
   emptied all;
   for (;;) {
-    auto here = list({}, store_wire::batch_max, segment);
-    // Objects on the SSD beside the segment; without an SSD there is nothing under that name.
-    const auto beside = list({}, store_wire::batch_max, segment + "/ssd");
-    here.objects.insert(here.objects.end(), beside.objects.begin(), beside.objects.end());
-    std::sort(here.objects.begin(), here.objects.end(),
-              [](const auto& a, const auto& b) { return a.key < b.key; });
-    here.objects.erase(std::unique(here.objects.begin(), here.objects.end(),
-                                   [](const auto& a, const auto& b) { return a.key == b.key; }),
-                       here.objects.end());
-    all.left = here.objects.size();
-    if (here.code != store_code::ok) all.code = here.code;
+    std::vector<listed_object> here;
+    for (const auto& place : places) {
+      const auto there = list({}, store_wire::batch_max, place);
+      if (there.code != store_code::ok && place == places.front()) all.code = there.code;
+      std::ranges::copy_if(there.objects, std::back_inserter(here), wanted);
+    }
+    std::ranges::sort(here, {}, &listed_object::key);
+    const auto twice = std::ranges::unique(here, {}, &listed_object::key);
+    here.erase(twice.begin(), twice.end());
+    all.left = here.size();
     std::uint64_t moved = 0;
     constexpr std::size_t at_once = 64;
-    for (std::size_t at = 0; at < here.objects.size() && clock_type::now() < until; at += at_once) {
+    for (std::size_t at = 0; at < here.size() && clock_type::now() < until; at += at_once) {
       std::vector<std::string_view> keys;
-      for (auto i = at; i < std::min(at + at_once, here.objects.size()); ++i)
-        keys.push_back(here.objects[i].key);
+      for (auto i = at; i < std::min(at + at_once, here.size()); ++i) keys.push_back(here[i].key);
       put_policy as_before;
       as_before.replicas = 0;
       for (const auto code : move(keys, as_before)) {
@@ -87,7 +110,7 @@ store_client::emptied store_client::empty(const std::string& segment, time_point
       }
     }
     all.moved += moved;
-    if (tell && !here.objects.empty()) tell(all.moved);
+    if (tell && !here.empty()) tell(all.moved);
     if (moved == 0) return all;
   }
 }

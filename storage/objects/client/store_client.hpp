@@ -151,6 +151,9 @@ class store_client {
   /// @param until  then it leaves the rest where it is. @param tell  after each round: how many were moved.
   emptied empty(const std::string& segment, time_point until,
                 const std::function<void(std::uint64_t)>& tell = {});
+  /// Moves what lies in the memory of a drained segment alone, on no other and on no SSD: what would be lost
+  /// with the segment. As of `empty`.
+  emptied move_last_copies(const std::string& segment, time_point until);
   /// Each shard's part of each process's mounted memory.
   result<std::vector<store_wire::mounted_segment>> segments();
   /// The segments that processes have mounted: all shards' parts of a name are one, under the number of the
@@ -174,6 +177,9 @@ class store_client {
 
  private:
   explicit store_client(store_client_options options);
+  emptied move_out(const std::vector<std::string>& places, time_point until,
+                   const std::function<bool(const listed_object&)>& wanted,
+                   const std::function<void(std::uint64_t)>& tell);
   /// Makes a call again whose question was lost with the directory, where another takes over.
   /// @param lost  whether that became of it.
   template <class Call, class Lost>

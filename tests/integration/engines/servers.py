@@ -77,6 +77,11 @@ class Server(Process):
         self.kill9()
         self.log.close()
 
+    def counter(self, name):
+        """The sum of a counter of /metrics over its labels."""
+        text = self.client.request("GET", "/metrics")[2].decode()
+        return sum(float(m) for m in re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M))
+
 
 class Vllm(Server):
     """`transfer` is its --kv-transfer-config, or None."""
@@ -98,11 +103,6 @@ class Vllm(Server):
         details = body["usage"].get("prompt_tokens_details") or {}
         return body["choices"][0]["token_ids"], details.get("cached_tokens") or 0
 
-    def counter(self, name):
-        """The sum of a counter of /metrics over its labels."""
-        text = self.client.request("GET", "/metrics")[2].decode()
-        return sum(float(m) for m in re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M))
-
     def forget(self):
         """What it has in its own prefix cache."""
         wait_until("nothing holds a block", lambda: self.client.json("POST", "/reset_prefix_cache")[1]["success"])
@@ -117,7 +117,7 @@ class Vllm(Server):
 class Sglang(Server):
     """`storage` is HiCache's: the backend's name and its configuration, or None for a server without HiCache."""
 
-    def __init__(self, name, model, folder, storage=None, env=None, dtype="float32"):
+    def __init__(self, name, model, folder, storage=None, env=None, args=(), dtype="float32"):
         self.port = free_port()
         hierarchical, path = [], {}
         if storage:
@@ -133,7 +133,7 @@ class Sglang(Server):
         super().__init__(name, ["-m", "sglang.launch_server", "--model-path", str(model), "--device", "cpu", "--host", "127.0.0.1", "--port", str(self.port),
                                 "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", dtype,
                                 "--max-total-tokens", "8192", "--page-size", str(BLOCK), "--disable-overlap-schedule", "--enable-metrics", "--enable-cache-report",
-                                "--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled", *hierarchical],
+                                "--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled", *hierarchical, *args],
                          folder, env={**path, **SETTINGS, **(env or {})})
         self.client = Client("127.0.0.1", self.port, 600)
 
@@ -148,3 +148,6 @@ class Sglang(Server):
     def forget(self):
         """What it has in its pools, the host's as well."""
         wait_until("its caches are empty", lambda: self.client.request("POST", "/flush_cache")[0] == 200, 60)
+
+    def external_hits(self):
+        return int(self.counter("sglang:prefetched_tokens_total"))
