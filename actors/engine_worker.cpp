@@ -69,7 +69,7 @@ void engine_worker::on_exit() {
 }
 
 void engine_worker::tick() {
-  setup_.engine->get("/health", look_limit,
+  setup_.engine->get(std::string{life_path(setup_.core.terms.make)}, look_limit,
                      [self = engine_worker_actor{this}](const result<std::string>& answer) {
                        caf::anon_send(self, event_atom_v, answer ? error{} : answer.error());
                      });
@@ -100,7 +100,7 @@ void engine_worker::carry_out(engine_action::ask& order) {
   to.ended = [self, owner](error why, bool retriable) {
     caf::anon_send(self, failed_atom_v, owner, std::move(why), retriable);
   };
-  setup_.engine->complete(owner, std::move(order.body), std::move(to));
+  setup_.engine->complete(owner, setup_.core.terms.make, std::move(order.body), std::move(to));
 }
 
 void engine_worker::carry_out(first_token& token) {

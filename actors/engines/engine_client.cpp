@@ -160,7 +160,7 @@ http::request<http::string_body> question(http::verb verb, const std::string& pa
 /// Pieces of a stream that is right, or the reason of a refusal.
 class stream_reader {
  public:
-  explicit stream_reader(engine_client::listener to) : to_(std::move(to)) {}
+  stream_reader(engine_make make, engine_client::listener to) : to_(std::move(to)), reader_(make) {}
 
   /// @returns false if the stream is of no use any more.
   bool take(unsigned status, const std::string& bytes) {
@@ -198,9 +198,9 @@ class stream_reader {
 
 }  // namespace
 
-void engine_client::complete(std::uint64_t name, std::string body, listener to) {
-  asio::post(io_->context, [this, name, body = std::move(body), to = std::move(to)]() mutable {
-    const auto stream = std::make_shared<stream_reader>(std::move(to));
+void engine_client::complete(std::uint64_t name, engine_make make, std::string body, listener to) {
+  asio::post(io_->context, [this, name, make, body = std::move(body), to = std::move(to)]() mutable {
+    const auto stream = std::make_shared<stream_reader>(make, std::move(to));
     call::reader parts;
     parts.body = [this, name, stream](unsigned status, const std::string& bytes) {
       if (!stream->take(status, bytes)) hang_up(name);
@@ -209,7 +209,7 @@ void engine_client::complete(std::uint64_t name, std::string body, listener to) 
       io_->streams.erase(name);
       stream->done(std::move(why));
     };
-    auto asked = question(http::verb::post, "/v1/completions", at_, key_, std::move(body));
+    auto asked = question(http::verb::post, std::string{prompts_path(make)}, at_, key_, std::move(body));
     const auto made =
         std::make_shared<call>(io_->context, at_, std::move(asked), std::nullopt, std::move(parts));
     io_->streams[name] = made;

@@ -31,8 +31,8 @@ class engine_client {
   engine_client(const engine_client&) = delete;
   engine_client& operator=(const engine_client&) = delete;
 
-  /// Asks for a completion. @param call  its name, of no other call under way.
-  void complete(std::uint64_t call, std::string body, listener to);
+  /// Asks for a completion. @param call  its name, of no other call under way. @param body  as of `completion_body`
+  void complete(std::uint64_t call, engine_make make, std::string body, listener to);
   /// Closes the call's connection, by which the engine ends it; nothing more is told of it but what is on its way.
   void hang_up(std::uint64_t call);
   /// @param then  is told the body of a 200. @error `ec::peer_lost`, `ec::timed_out`, `ec::unavailable`.

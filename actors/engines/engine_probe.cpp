@@ -67,7 +67,7 @@ class timed_calls {
       call->promise.set_value(call->answer);
       return future;
     }
-    engine_.complete(++calls_, *body,
+    engine_.complete(++calls_, terms_.make, *body,
                      {[call](const completion_piece& piece) {
                         if (piece.tokens.empty()) return;
                         call->answer.last = clock_type::now();
@@ -77,9 +77,9 @@ class timed_calls {
                       [call](const error& why, bool) {
                         if (why.code != ec::none) call->answer.outcome = fail(why);
                         else if (call->answer.tokens == 0)
-                          call->answer.outcome = fail(
-                              ec::unsupported,
-                              "the engine's answers have no token ids: it needs vLLM's return_token_ids");
+                          call->answer.outcome =
+                              fail(ec::unsupported,
+                                   "the engine's answers have no token ids, as vLLM's and SGLang's have");
                         call->promise.set_value(call->answer);
                       }});
     return future;

@@ -47,7 +47,7 @@ result<void> process::spawn_engine() {
   auto facts = meet_engine(*client, e.model);
   if (!facts) return fail(facts.error());
   const completion_terms terms{facts->model, facts->context_tokens,
-                               root_key(context_->root, context_->layout)};
+                               root_key(context_->root, context_->layout), facts->make};
   const auto own = o.model.context_length != 0 ? o.model.context_length : context_->shape.context_length;
   if (facts->context_tokens != 0 && facts->context_tokens < own)
     log_warn("engine",

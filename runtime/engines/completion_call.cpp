@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-result<void> can_be_asked(const sampling_params& s) {
+result<void> can_be_asked(const sampling_params& s, engine_make make) {
   const auto refused = [](const char* what) {
     return fail(ec::unsupported,
                 std::string{what} + ": the engines behind this cluster are not asked for it");
@@ -20,6 +20,7 @@ result<void> can_be_asked(const sampling_params& s) {
   if (s.prompt_logprobs >= 0) return refused("prompt_logprobs");
   if (!s.bad_words.empty()) return refused("bad_words");
   if (!s.adapter.empty()) return refused("an adapter");
+  if (make == engine_make::sglang && !s.allowed_token_ids.empty()) return refused("allowed_token_ids");
   return {};
 }
 
@@ -50,6 +51,52 @@ void add_sampling(json& body, const sampling_params& s) {
   }
 }
 
+/// SGLang's words for the same.
+json sglang_sampling(const sampling_params& s) {
+  json out{{"temperature", s.temperature}, {"repetition_penalty", s.repetition_penalty}};
+  if (s.temperature > 0) {
+    out["top_p"] = s.top_p;
+    out["top_k"] = s.top_k > 0 ? s.top_k : -1;
+    out["min_p"] = s.min_p;
+    out["sampling_seed"] = static_cast<std::int64_t>(s.seed >> 1);
+  }
+  if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
+  if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
+  for (const auto& [id, bias] : s.logit_bias) out["logit_bias"][std::to_string(id)] = bias;
+  if (s.ignore_eos) out["ignore_eos"] = true;
+  if (!s.stop_token_ids.empty()) out["stop_token_ids"] = s.stop_token_ids;
+  if (!s.grammar.empty()) out["ebnf"] = s.grammar;
+  return out;
+}
+
+json vllm_body(const work_order& order, const completion_terms& terms, std::uint32_t most,
+               std::uint32_t least) {
+  json body{{"model", terms.model},
+            {"prompt", order.tokens},
+            {"max_tokens", most},
+            {"stream", true},
+            {"stream_options", {{"include_usage", true}}},
+            {"return_token_ids", true}};
+  if (least > 0) body["min_tokens"] = least;
+  if (order.root != terms.root) body["cache_salt"] = told_blocks::salt_of(order.root);
+  add_sampling(body, order.sampling);
+  return body;
+}
+
+json sglang_body(const work_order& order, const completion_terms& terms, std::uint32_t most,
+                 std::uint32_t least) {
+  json body{
+      {"input_ids", order.tokens}, {"stream", true}, {"sampling_params", sglang_sampling(order.sampling)}};
+  body["sampling_params"]["max_new_tokens"] = most;
+  if (least > 0) body["sampling_params"]["min_new_tokens"] = least;
+  if (order.root != terms.root) body["extra_key"] = told_blocks::salt_of(order.root);
+  if (order.sampling.logprobs >= 0) {
+    body["return_logprob"] = true;
+    body["top_logprobs_num"] = order.sampling.logprobs;
+  }
+  return body;
+}
+
 }  // namespace
 
 std::uint32_t tokens_wanted(const work_order& order, const completion_terms& terms) {
@@ -60,23 +107,15 @@ std::uint32_t tokens_wanted(const work_order& order, const completion_terms& ter
 }
 
 result<std::string> completion_body(const work_order& order, const completion_terms& terms) {
-  if (auto may = can_be_asked(order.sampling); !may) return fail(may.error());
+  if (auto may = can_be_asked(order.sampling, terms.make); !may) return fail(may.error());
   const auto wanted = tokens_wanted(order, terms);
   if (wanted == 0)
     return fail(ec::invalid_argument, "the prompt has " + std::to_string(order.tokens.size()) +
                                           " tokens; with an answer the engine takes " +
                                           std::to_string(terms.context_tokens));
-  json body{{"model", terms.model},
-            {"prompt", order.tokens},
-            {"max_tokens", wanted},
-            {"stream", true},
-            {"stream_options", {{"include_usage", true}}},
-            {"return_token_ids", true}};
-  const auto least = order.sampling.min_tokens - std::min(order.sampling.min_tokens, produced(order));
-  if (least > 0) body["min_tokens"] = std::min(least, wanted);
-  if (order.root != terms.root) body["cache_salt"] = told_blocks::salt_of(order.root);
-  add_sampling(body, order.sampling);
-  return body.dump();
+  const auto least =
+      std::min(wanted, order.sampling.min_tokens - std::min(order.sampling.min_tokens, produced(order)));
+  return (terms.make == engine_make::sglang ? sglang_body : vllm_body)(order, terms, wanted, least).dump();
 }
 
 }  // namespace mooncaf

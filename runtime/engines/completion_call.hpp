@@ -1,11 +1,12 @@
 #pragma once
-// The question to an engine: `POST /v1/completions` of its OpenAI API, with vLLM's fields for token ids.
+// The question to an engine: the body of a `POST` to its `prompts_path`.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "runtime/base/result.hpp"
+#include "runtime/engines/engine_make.hpp"
 #include "runtime/request/messages.hpp"
 
 namespace mooncaf {
@@ -15,6 +16,7 @@ struct completion_terms {
   std::string model;                 ///< the engine's name for it
   std::uint32_t context_tokens = 0;  ///< longest prompt and answer there; 0: not told
   block_key root;                    ///< of prompts without a salt
+  engine_make make = engine_make::vllm;
 };
 
 /// Output tokens that the order still wants, as far as the engine's context has room for them.

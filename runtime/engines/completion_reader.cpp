@@ -1,9 +1,11 @@
 #include "runtime/engines/completion_reader.hpp"
 
+#include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <limits>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+
+#include "runtime/engines/json_answer.hpp"
 
 namespace mooncaf {
 
@@ -22,10 +24,6 @@ std::int32_t id_in(std::string_view text) {
   std::int32_t id = -1;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), id);
   return failed == std::errc{} && end == text.data() + text.size() ? id : -1;
-}
-
-float logprob_in(const json& value) {
-  return value.is_number() ? value.get<float>() : -std::numeric_limits<float>::infinity();
 }
 
 /// The likeliest first.
@@ -55,20 +53,14 @@ result<void> add_tokens(const json& choice, completion_piece& into) {
   if (ids == choice.end() || !ids->is_array()) return {};
   std::vector<sampled_token> tokens;
   for (const auto& id : *ids) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
-        id.get<std::int64_t>() > std::numeric_limits<std::int32_t>::max())
-      return fail(ec::corrupt, "the engine's answer has a token id that is none");
-    tokens.push_back({id.get<std::int32_t>(), 0, {}});
+    const auto known = token_id_in(id);
+    if (!known) return fail(known.error());
+    tokens.push_back({*known, 0, {}});
   }
   if (const auto probable = choice.find("logprobs"); probable != choice.end() && probable->is_object())
     add_logprobs(*probable, tokens);
   into.tokens.insert(into.tokens.end(), tokens.begin(), tokens.end());
   return {};
-}
-
-const json* member(const json& of, const char* name) {
-  const auto i = of.is_object() ? of.find(name) : of.end();
-  return of.is_object() && i != of.end() ? &*i : nullptr;
 }
 
 std::string message_in(const json& body) {
@@ -99,6 +91,7 @@ result<void> completion_reader::event(std::string_view data, completion_piece& i
   if (!body.is_object()) return fail(ec::corrupt, "the engine's answer has an event that is no JSON object");
   if (member(body, "error") != nullptr)
     return fail(ec::unavailable, "the engine gave up: " + message_in(body));
+  if (make_ == engine_make::sglang) return events_.take(body, into);
   add_usage(body, into);
   const auto* choices = member(body, "choices");
   if (choices == nullptr || !choices->is_array() || choices->empty()) return {};

@@ -1,29 +1,21 @@
 #pragma once
-// Reads an engine's answer to a completion call: server-sent events, each a JSON object with some tokens' ids.
+// Reads an engine's answer to a prompt: server-sent events, each a JSON object with some tokens' ids.
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "runtime/base/finish_reason.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/model/sampling_params.hpp"
+#include "runtime/engines/completion_piece.hpp"
+#include "runtime/engines/engine_make.hpp"
+#include "runtime/engines/generate_events.hpp"
 
 namespace mooncaf {
-
-/// A part of the stream, read.
-struct completion_piece {
-  std::vector<sampled_token> tokens;
-  finish_reason finish = finish_reason::none;  ///< as the engine sees it, after these tokens
-  std::optional<std::uint32_t> cached_tokens;  ///< of the prompt, that came out of its cache
-  bool over = false;                           ///< nothing follows
-};
 
 /// One answer's stream, in pieces of any size. @thread  one at a time.
 class completion_reader {
  public:
+  explicit completion_reader(engine_make make = engine_make::vllm) : make_(make) {}
+
   /// @error `ec::corrupt` for bytes that are no such stream, `ec::unavailable` with the engine's words if it gives up in the middle.
   /// The stream is of no use afterwards.
   result<completion_piece> take(std::string_view bytes);
@@ -31,7 +23,9 @@ class completion_reader {
  private:
   result<void> event(std::string_view data, completion_piece& into);
 
-  std::string line_;  ///< begun, not ended
+  engine_make make_;
+  generate_events events_;  ///< of SGLang
+  std::string line_;        ///< begun, not ended
 };
 
 /// The reason in an answer that is no stream: the message of its JSON, or its first bytes.

@@ -1,9 +1,11 @@
 #include "runtime/engines/engine_facts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 
 namespace mooncaf {
 
@@ -25,6 +27,25 @@ std::uint64_t label_of(std::string_view line, std::string_view name) {
   return value;
 }
 
+/// Of all series of these names; empty: there is none, or one has a value beyond belief.
+std::optional<double> sum_of(std::string_view metrics, std::span<const std::string_view> names) {
+  constexpr double most = 1e15;
+  double all = 0;
+  bool told = false;
+  while (!metrics.empty()) {
+    const auto line = metrics.substr(0, metrics.find('\n'));
+    metrics.remove_prefix(std::min(line.size() + 1, metrics.size()));
+    if (std::ranges::find(names, line.substr(0, line.find_first_of("{ "))) == names.end()) continue;
+    // A label's text may have any sign, but the value stands behind the last brace.
+    const auto value = line.substr(line.find_last_of("} ") + 1);
+    double one = 0;
+    const auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), one);
+    if (code != std::errc{} || end == value.data() || !(one >= 0 && one <= most)) return std::nullopt;
+    all += one, told = true;
+  }
+  return told ? std::optional{all} : std::nullopt;
+}
+
 }  // namespace
 
 result<engine_facts> read_models(std::string_view body, std::string_view wanted) {
@@ -39,7 +60,9 @@ result<engine_facts> read_models(std::string_view body, std::string_view wanted)
       names += (names.empty() ? "" : ", ") + name;
       continue;
     }
-    engine_facts out{name, 0, 0};
+    engine_facts out{name};
+    const auto owner = model.find("owned_by");
+    if (owner != model.end() && *owner == "sglang") out.make = engine_make::sglang;
     const auto length = model.find("max_model_len");
     if (length != model.end() && length->is_number_unsigned() &&
         length->get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max())
@@ -52,27 +75,16 @@ result<engine_facts> read_models(std::string_view body, std::string_view wanted)
 }
 
 std::optional<std::uint32_t> requests_in(std::string_view metrics) {
-  constexpr double most = 1e6;  // beyond belief
-  double all = 0;
-  bool told = false;
-  while (!metrics.empty()) {
-    const auto line = metrics.substr(0, metrics.find('\n'));
-    metrics.remove_prefix(std::min(line.size() + 1, metrics.size()));
-    const auto name = line.substr(0, line.find_first_of("{ "));
-    if (name != "vllm:num_requests_running" && name != "vllm:num_requests_waiting") continue;
-    // A label's text may have any sign, but the value stands behind the last brace.
-    const auto value = line.substr(line.find_last_of("} ") + 1);
-    double count = 0;
-    const auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), count);
-    if (code != std::errc{} || end == value.data() || !(count >= 0 && count <= most)) return std::nullopt;
-    all += count, told = true;
-  }
-  if (!told || all > most) return std::nullopt;
-  return static_cast<std::uint32_t>(all);
+  constexpr std::array<std::string_view, 4> series{"vllm:num_requests_running", "vllm:num_requests_waiting",
+                                                   "sglang:num_running_reqs", "sglang:num_queue_reqs"};
+  const auto all = sum_of(metrics, series);
+  if (!all || *all > 1e6) return std::nullopt;
+  return static_cast<std::uint32_t>(*all);
 }
 
 std::uint64_t cache_tokens_in(std::string_view metrics) {
   constexpr std::string_view series = "vllm:cache_config_info{";
+  constexpr std::array<std::string_view, 1> of_sglang{"sglang:max_total_num_tokens"};
   std::uint64_t all = 0;
   for (std::size_t at = metrics.find(series); at != std::string_view::npos;
        at = metrics.find(series, at + 1)) {
@@ -81,7 +93,7 @@ std::uint64_t cache_tokens_in(std::string_view metrics) {
     if (size != 0 && blocks <= std::numeric_limits<std::uint32_t>::max() && size <= 1 << 20)
       all += blocks * size;
   }
-  return all;
+  return all != 0 ? all : static_cast<std::uint64_t>(sum_of(metrics, of_sglang).value_or(0));
 }
 
 }  // namespace mooncaf

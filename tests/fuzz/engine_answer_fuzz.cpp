@@ -22,8 +22,8 @@ struct whole {
   bool over = false, refused = false;
 };
 
-whole read(std::string_view text, std::size_t piece) {
-  completion_reader reader;
+whole read(std::string_view text, std::size_t piece, engine_make make) {
+  completion_reader reader{make};
   whole out;
   while (!text.empty()) {
     const auto some = reader.take(text.substr(0, piece));
@@ -44,7 +44,8 @@ whole read(std::string_view text, std::size_t piece) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view text{reinterpret_cast<const char*>(data) + 1, size - 1};
-  const auto at_once = read(text, text.size() + 1), cut = read(text, 1 + data[0] % 16);
+  const auto make = data[0] < 128 ? engine_make::vllm : engine_make::sglang;
+  const auto at_once = read(text, text.size() + 1, make), cut = read(text, 1 + data[0] % 16, make);
   require(at_once.refused == cut.refused);
   if (!cut.refused)
     require(at_once.ids == cut.ids && at_once.finish == cut.finish && at_once.over == cut.over);

@@ -249,7 +249,7 @@ def shared_by_hicache(kind, storage):
     wanted = sglang_alone()
 
     def same(server, name):
-        found = [server.answer(p, TOKENS) for p in prompts()]
+        found = [(*server.answer(p, TOKENS), server.stored) for p in prompts()]
         differ = [(i, given, right) for i, ((given, _, _), right) in enumerate(zip(found, wanted)) if given != right]
         print(f"     {kind}, {name}: {len(wanted) - len(differ)} of {len(wanted)} answers are those of a server alone", flush=True)
         assert not differ, differ
@@ -285,17 +285,27 @@ def test_sglang_over_its_mooncake_backend():
         "master_server_address": world.at, "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "global_segment_size": 0}))
 
 
-def test_behind_the_conductor():
+def test_vllm_behind_the_conductor():
     needs_vllm()
-    wanted = [first for (first, _), _ in alone()]
+    behind_the_conductor([first for (first, _), _ in alone()], lambda n, folder, events: Vllm(
+        f"vllm-{n}", model(), folder, **{**HOW, "args": [*HOW["args"], "--kv-events-config", json.dumps({"enable_kv_cache_events": True, **events})]}))
+
+
+def test_sglang_behind_the_conductor():
+    if not servers.has("sglang"):
+        raise Skipped("SGLang is not installed")
+    behind_the_conductor(sglang_alone(), lambda n, folder, events: Sglang(
+        f"sglang-{n}", model(), folder, args=["--kv-events-config", json.dumps(events), "--grammar-backend", "xgrammar"]))
+
+
+def behind_the_conductor(wanted, server_of):
     with Cluster() as cluster:
         folder, http, control = cluster.folder.name, free_port(), free_port()
         servers_there = []
         for n in range(2):
-            events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"ipc://{folder}/news-{n}", "replay_endpoint": f"ipc://{folder}/replay-{n}"}
-            how = {**HOW, "args": [*HOW["args"], "--kv-events-config", json.dumps(events)]}
-            cluster.processes[f"vllm-{n}"] = Vllm(f"vllm-{n}", model(), folder, **how)
-            servers_there.append(cluster.processes[f"vllm-{n}"])
+            events = {"publisher": "zmq", "endpoint": f"ipc://{folder}/news-{n}", "replay_endpoint": f"ipc://{folder}/replay-{n}"}
+            cluster.processes[f"engine-{n}"] = server_of(n, folder, events)
+            servers_there.append(cluster.processes[f"engine-{n}"])
         for server in servers_there:
             server.ready()
         one, two = servers_there

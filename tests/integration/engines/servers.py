@@ -132,18 +132,18 @@ class Sglang(Server):
             path = {"PYTHONPATH": os.pathsep.join([str(folder), package_path(), str(HERE)])}
         super().__init__(name, ["-m", "sglang.launch_server", "--model-path", str(model), "--device", "cpu", "--host", "127.0.0.1", "--port", str(self.port),
                                 "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", dtype,
-                                "--max-total-tokens", "8192", "--page-size", str(BLOCK), "--disable-overlap-schedule", "--enable-metrics", "--enable-cache-report",
+                                "--max-total-tokens", "24576", "--page-size", str(BLOCK), "--disable-overlap-schedule", "--enable-metrics", "--enable-cache-report",
                                 "--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled", *hierarchical, *args],
                          folder, env={**path, **SETTINGS, **(env or {})})
         self.client = Client("127.0.0.1", self.port, 600)
 
     def answer(self, prompt, tokens=16):
-        """Token ids, greedy; of the prompt's, how many came out of a cache, and how many of those out of HiCache's storage."""
+        """Token ids, greedy, and how many of the prompt's came out of a cache; `stored`: of those, out of HiCache's storage."""
         status, body = self.client.json("POST", "/generate", {
             "text": prompt, "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}})
         assert status == 200, (status, body)
-        told = body["meta_info"]
-        return body["output_ids"], told["cached_tokens"], (told.get("cached_tokens_details") or {}).get("storage", 0)
+        self.stored = (body["meta_info"].get("cached_tokens_details") or {}).get("storage", 0)
+        return body["output_ids"], body["meta_info"]["cached_tokens"]
 
     def forget(self):
         """What it has in its pools, the host's as well."""
@@ -151,3 +151,6 @@ class Sglang(Server):
 
     def external_hits(self):
         return int(self.counter("sglang:prefetched_tokens_total"))
+
+    def own_hits(self):
+        return int(self.counter("sglang:cached_tokens_total"))

@@ -114,3 +114,48 @@ TEST_CASE_FIXTURE(order_world, "what no engine is asked for is refused by name")
   CHECK(refused([](auto& s) { s.bad_words = {{1}}; }).starts_with("bad_words"));
   CHECK(refused([](auto& s) { s.adapter = "x"; }).starts_with("an adapter"));
 }
+
+TEST_CASE_FIXTURE(order_world, "SGLang is asked the same in its own words") {
+  terms.make = engine_make::sglang;
+  const auto plain = asked();
+  CHECK(plain["input_ids"] == json({5, 6, 7}));
+  CHECK(plain["stream"] == true);
+  CHECK(plain["sampling_params"] ==
+        json{{"temperature", 0}, {"repetition_penalty", 1}, {"max_new_tokens", 10}});
+  for (const auto* absent : {"extra_key", "return_logprob"}) CHECK_MESSAGE(!plain.contains(absent), absent);
+  auto& s = order.sampling;
+  s.temperature = 0.5f;
+  s.top_p = 0.25f;
+  s.top_k = 0;
+  s.min_p = 0.125f;
+  s.seed = UINT64_MAX;
+  s.repetition_penalty = 1.5f;
+  s.presence_penalty = 0.5f;
+  s.frequency_penalty = -0.5f;
+  s.logit_bias = {{17, 2.5f}};
+  s.min_tokens = 4;
+  s.ignore_eos = true;
+  s.stop_token_ids = {9};
+  s.grammar = "root ::= x";
+  s.logprobs = 2;
+  order.root = {3, 4};
+  const auto full = asked();
+  CHECK(full["sampling_params"] == json{{"temperature", 0.5},
+                                        {"top_p", 0.25},
+                                        {"top_k", -1},
+                                        {"min_p", 0.125},
+                                        {"sampling_seed", INT64_MAX},
+                                        {"repetition_penalty", 1.5},
+                                        {"presence_penalty", 0.5},
+                                        {"frequency_penalty", -0.5},
+                                        {"logit_bias", {{"17", 2.5}}},
+                                        {"ignore_eos", true},
+                                        {"stop_token_ids", {9}},
+                                        {"ebnf", "root ::= x"},
+                                        {"max_new_tokens", 10},
+                                        {"min_new_tokens", 4}});
+  CHECK((full["return_logprob"] == true && full["top_logprobs_num"] == 2));
+  CHECK(full["extra_key"].get<std::string>().size() == 32);
+  s.allowed_token_ids = {1};
+  CHECK(completion_body(order, terms).error().detail.starts_with("allowed_token_ids"));
+}

@@ -1,4 +1,4 @@
-// Answers of engines: those that vLLM gave, cut anywhere, and wrong ones.
+// Answers of engines: those that vLLM and SGLang gave, cut anywhere, and wrong ones.
 
 #include "runtime/engines/completion_reader.hpp"
 
@@ -22,8 +22,9 @@ struct whole {
   bool operator==(const whole&) const = default;
 };
 
-whole read(const std::string& stream, const std::vector<std::size_t>& cuts) {
-  completion_reader reader;
+whole read(const std::string& stream, const std::vector<std::size_t>& cuts,
+           engine_make make = engine_make::vllm) {
+  completion_reader reader{make};
   whole out;
   std::size_t begin = 0;
   auto ends = cuts;
@@ -45,8 +46,8 @@ whole read(const std::string& stream, const std::vector<std::size_t>& cuts) {
   return out;
 }
 
-error refused(const std::string& stream) {
-  completion_reader reader;
+error refused(const std::string& stream, engine_make make = engine_make::vllm) {
+  completion_reader reader{make};
   const auto piece = reader.take(stream);
   REQUIRE_FALSE(piece);
   return piece.error();
@@ -75,6 +76,42 @@ TEST_CASE("vLLM's answers are read, however the network cuts them") {
       CHECK(read(answer, cuts) == read(answer, {}));
     }
   }
+}
+
+TEST_CASE("SGLang's answers are read, whether each event has all tokens so far or the new ones") {
+  constexpr auto sglang = engine_make::sglang;
+  const auto answers = recorded("sglang_0.5.23").answers;
+  const auto plain = read(answers[0], {}, sglang);
+  CHECK(plain.ids == std::vector{216, 33, 33, 33});
+  CHECK((plain.finish == finish_reason::length && plain.over && plain.cached == 0u));
+  const auto described = read(answers[1], {}, sglang);
+  CHECK(described.ids == std::vector{216, 33, 33});
+  CHECK(described.cached == 64u);
+  CHECK(described.logprobs[1] == doctest::Approx(-1.823846));
+  CHECK(described.top == std::vector<std::vector<std::int32_t>>{{216, 88}, {33, 34}, {33, 34}});
+  CHECK(read(answers[2], {}, sglang).finish == finish_reason::stop);
+  std::mt19937 random{4};
+  for (const auto& answer : answers) {
+    for (int i = 0; i < 50; ++i) {
+      std::vector<std::size_t> cuts;
+      for (int c = 0; c < 20; ++c) cuts.push_back(random() % answer.size());
+      std::ranges::sort(cuts);
+      CHECK(read(answer, cuts, sglang) == read(answer, {}, sglang));
+    }
+  }
+  const auto event = [](const std::string& ids, int so_far, const std::string& finish) {
+    return R"(data: {"output_ids":)" + ids + R"(,"meta_info":{"completion_tokens":)" +
+           std::to_string(so_far) + R"(,"finish_reason":)" + finish + "}}\n\n";
+  };
+  CHECK(read(event("[5]", 1, "null") + event("[6,7]", 3, R"({"type":"stop"})"), {}, sglang).ids ==
+        std::vector{5, 6, 7});
+  CHECK(refused(event("[5]", 1, "null") + event("[7]", 3, "null"), sglang).code == ec::corrupt);
+  CHECK(refused(event("[5]", 1, "null") + event("[]", 0, "null"), sglang).code == ec::corrupt);
+  CHECK(refused(event("[-5]", 1, "null"), sglang).code == ec::corrupt);
+  CHECK(refused(event("5", 1, "null"), sglang).code == ec::corrupt);
+  CHECK(refused("data: {\"text\":\"x\"}\n", sglang).code == ec::corrupt);
+  const auto gone = refused(event("[5]", 1, R"({"type":"abort","message":"out of memory"})"), sglang);
+  CHECK((gone.code == ec::unavailable && gone.detail == "the engine ended the answer: out of memory"));
 }
 
 TEST_CASE("an engine that gives up, or is none, is told from an answer") {

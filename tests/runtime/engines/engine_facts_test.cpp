@@ -18,6 +18,16 @@ TEST_CASE("the model is found by name, or is the first") {
   CHECK(read_models(R"({"data":[1,{"id":2}]})", "").error().code == ec::not_found);
 }
 
+TEST_CASE("an engine says in its list of models whose it is") {
+  const auto told = [](const char* owner) {
+    return read_models(
+        std::string{R"({"data":[{"id":"m","owned_by":")"} + owner + R"(","max_model_len":512}]})", "");
+  };
+  CHECK((told("sglang")->make == engine_make::sglang && told("sglang")->context_tokens == 512));
+  CHECK(told("vllm")->make == engine_make::vllm);
+  CHECK(read_models(R"({"data":[{"id":"m","owned_by":7}]})", "")->make == engine_make::vllm);
+}
+
 TEST_CASE("the size of its cache is in its metrics") {
   const std::string metrics =
       "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
@@ -26,6 +36,8 @@ TEST_CASE("the size of its cache is in its metrics") {
       "vllm:cache_config_info{mamba_block_size=\"7\",block_size=\"32\",engine=\"1\",num_gpu_blocks=\"100\"} "
       "1.0\n";
   CHECK(cache_tokens_in(metrics) == 1500 * 32);
+  CHECK(cache_tokens_in("sglang:max_total_num_tokens{engine_type=\"unified\",tp_rank=\"0\"} 8192.0\n") ==
+        8192);
   CHECK(cache_tokens_in("") == 0);
   CHECK(cache_tokens_in("vllm:cache_config_info{block_size=\"x\",num_gpu_blocks=\"\"}") == 0);
 }
@@ -40,6 +52,8 @@ TEST_CASE("requests of all its parts, running and waiting, are counted from its 
       "vllm:num_requests_waiting_by_reason{engine=\"0\",reason=\"capacity\"} 2.0\n";
   CHECK(requests_in(metrics) == 6);
   CHECK(requests_in("vllm:num_requests_running 5") == 5);
+  CHECK(requests_in(
+            "sglang:num_running_reqs{tp_rank=\"0\"} 2.0\nsglang:num_queue_reqs{tp_rank=\"0\"} 1.0\n") == 3);
   CHECK(requests_in("vllm:num_requests_running{} 0.0\n") == 0);
   for (const auto* nothing :
        {"", "other 5\n", "vllm:num_requests_running{} NaN\n", "vllm:num_requests_running{}\n",

@@ -34,6 +34,22 @@ std::string refusal_of(const json& message) {
 
 }  // namespace
 
+TEST_CASE("what a server of SGLang published is read whole") {
+  std::vector<kv_news> all;
+  for (const auto& payload : recorded("sglang_0.5.23").news) {
+    auto some = read_kv_news(payload);
+    REQUIRE_MESSAGE(some, (some ? "" : some.error().detail));
+    all.insert(all.end(), some->begin(), some->end());
+  }
+  REQUIRE(all.size() == 3);
+  CHECK((all[0].all && all[2].all));
+  const auto& stored = all[1];
+  CHECK(stored.blocks.size() == 2);
+  CHECK_FALSE(stored.parent);
+  CHECK(stored.tokens == numbers(1000, 64));
+  CHECK((stored.block_tokens == 32 && stored.plain == 2 && stored.medium == "GPU"));
+}
+
 TEST_CASE("what a server of vLLM published is read whole") {
   std::vector<kv_news> all;
   for (const auto& payload : recorded().news) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a vLLM 0.32 server wrote (tests/data/engines).
+// What servers of vLLM and SGLang wrote (tests/data/engines).
 
 #include <cstddef>
 #include <fstream>
@@ -25,8 +25,8 @@ inline std::vector<std::byte> from_hex(const std::string& text) {
   return out;
 }
 
-inline recorded_engine recorded() {
-  const auto file = nlohmann::json::parse(std::ifstream{MOONCAF_RECORDED});
+inline recorded_engine recorded(const char* engine = "vllm_0.32.0") {
+  const auto file = nlohmann::json::parse(std::ifstream{std::string{MOONCAF_RECORDED} + engine + ".json"});
   recorded_engine out;
   for (const auto& message : file["news"]) out.news.push_back(from_hex(message.get<std::string>()));
   for (const auto& answer : file["answers"]) out.answers.push_back(answer.get<std::string>());
