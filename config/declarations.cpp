@@ -185,12 +185,13 @@ void add_cluster(table& t) {
 void add_engine(table& t) {
   const auto e = &options::engine;
   const std::string s = "engine", who = "engine";
-  t.push_back(optional_endpoint({"engine-at", "at",
-                                 "HTTP server of a vLLM, or of what speaks its OpenAI API with token ids, "
-                                 "that computes what is placed here; "
-                                 "it is waited for at the start",
-                                 who},
-                                s, at(e, &engine_options::at), 1));
+  t.push_back(
+      optional_endpoint({"engine-at", "at",
+                         "HTTP server of a vLLM or SGLang, or of what speaks vLLM's API with token ids, "
+                         "that computes what is placed here; "
+                         "it is waited for at the start",
+                         who},
+                        s, at(e, &engine_options::at), 1));
   t.push_back(
       text({"engine-model", "model", "The engine's name for the model; empty: the first that it lists", who},
            s, at(e, &engine_options::model), "NAME"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Serves with vLLM's servers behind mooncaf: a conductor with a gateway, and a worker in front of each server.
+# Serves with servers of vLLM or SGLang behind mooncaf: a conductor with a gateway, and a worker in front of each server.
 #
 #   examples/engines.sh MODEL HOST:PORT[,NEWS[,REPLAY]]...
 #

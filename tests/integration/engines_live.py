@@ -295,7 +295,8 @@ def test_sglang_behind_the_conductor():
     if not servers.has("sglang"):
         raise Skipped("SGLang is not installed")
     behind_the_conductor(sglang_alone(), lambda n, folder, events: Sglang(
-        f"sglang-{n}", model(), folder, args=["--kv-events-config", json.dumps(events), "--grammar-backend", "xgrammar"]))
+        f"sglang-{n}", model(), folder, args=[
+            "--kv-events-config", json.dumps(events), "--grammar-backend", "xgrammar", *(["--incremental-streaming-output"] if n else [])]))
 
 
 def behind_the_conductor(wanted, server_of):
