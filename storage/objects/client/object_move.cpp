@@ -91,7 +91,9 @@ store_client::emptied store_client::move_out(const std::vector<std::string>& pla
     for (const auto& place : places) {
       const auto there = list({}, store_wire::batch_max, place);
       if (there.code != store_code::ok && place == places.front()) all.code = there.code;
-      std::ranges::copy_if(there.objects, std::back_inserter(here), wanted);
+      const bool full = there.objects.size() == store_wire::batch_max;  // others are seen when these are gone
+      std::ranges::copy_if(there.objects, std::back_inserter(here),
+                           [&](const listed_object& o) { return full || wanted(o); });
     }
     std::ranges::sort(here, {}, &listed_object::key);
     const auto twice = std::ranges::unique(here, {}, &listed_object::key);

@@ -20,8 +20,8 @@ constexpr std::uint64_t part_bytes_max = 2 * MiB;
 /// Less is in the staging memory, and out of it, before it is mounted; so are many pieces.
 constexpr std::uint64_t direct_from = 64 * KiB;
 constexpr std::size_t direct_pieces_max = 16;  ///< that are made known for one transfer
-constexpr std::uint64_t direct_piece_min =
-    4 * KiB;                                      ///< in the mean; a transport takes an order for each piece
+/// In the mean: a transport takes an order for each piece.
+constexpr std::uint64_t direct_piece_min = 4 * KiB;
 constexpr std::size_t orders_together_max = 256;  ///< small ones, in one transfer
 constexpr duration transfer_limit = std::chrono::seconds(30);
 
