@@ -119,8 +119,10 @@ def servers_of(cluster, world, model):
     for name, (how, env) in (sglang_of if ENGINE == "sglang" else vllm_of)(world, reference).items():
         if ONLY and name not in ONLY.split(","):
             continue
-        kind, flags = (servers.Sglang, ["--chunked-prefill-size", "8192"]) if ENGINE == "sglang" else (servers.Vllm, FLAGS)
+        kind, flags = (servers.Sglang, ["--chunked-prefill-size", "8192", "--max-total-tokens", "8192"]) if ENGINE == "sglang" else (servers.Vllm, FLAGS)
         made[name] = cluster.processes[name] = kind(name.replace(" ", "-"), model, world.folder, how, {**dev, **env}, flags, dtype="bfloat16")
+        if ENGINE == "sglang":  # it wants 10 GB that are free, and takes more while it starts
+            made[name].ready()
     for server in made.values():
         server.ready()
     return made
