@@ -141,7 +141,7 @@ TEST_CASE("a stream is heard as it comes, and its end is told") {
   scripted_server server{{stream_of(token(1)), token(2), "data: [DO", "NE]\n\n"}};
   engine_client client{server.at(), "a key"};
   outcome seen;
-  client.complete(1, "{}", seen.listener());
+  client.complete(1, engine_make::vllm, "{}", seen.listener());
   seen.wait_for_end();
   CHECK(seen.ids_ == std::vector{1, 2});
   CHECK(seen.why_.code == ec::none);
@@ -149,6 +149,21 @@ TEST_CASE("a stream is heard as it comes, and its end is told") {
   CHECK(asked.starts_with("POST /v1/completions HTTP/1.1\r\n"));
   CHECK(asked.find("Authorization: Bearer a key\r\n") != std::string::npos);
   CHECK(asked.ends_with("\r\n\r\n{}"));
+}
+
+TEST_CASE("SGLang is asked at its own path, and its events are heard") {
+  const auto event = [](const char* ids, int so_far) {
+    return std::string{"data: {\"output_ids\":"} + ids +
+           ",\"meta_info\":{\"completion_tokens\":" + std::to_string(so_far) + "}}\n\n";
+  };
+  scripted_server server{{stream_of(event("[1]", 1)), event("[1,2]", 2), "data: [DONE]\n\n"}};
+  engine_client client{server.at(), ""};
+  outcome seen;
+  client.complete(1, engine_make::sglang, "{}", seen.listener());
+  seen.wait_for_end();
+  CHECK(seen.ids_ == std::vector{1, 2});
+  CHECK(seen.why_.code == ec::none);
+  CHECK(server.asked().starts_with("POST /generate HTTP/1.1\r\n"));
 }
 
 TEST_CASE("chunks of HTTP are taken apart") {
@@ -162,7 +177,7 @@ TEST_CASE("chunks of HTTP are taken apart") {
                           chunk("data: [DONE]\n"), "0\r\n\r\n"}};
   engine_client client{server.at(), ""};
   outcome seen;
-  client.complete(1, "{}", seen.listener());
+  client.complete(1, engine_make::vllm, "{}", seen.listener());
   seen.wait_for_end();
   CHECK(seen.ids_ == std::vector{7, 8});
   CHECK(seen.why_.code == ec::none);
@@ -173,7 +188,7 @@ TEST_CASE("how an engine refuses tells whether another may do better") {
     scripted_server server{std::move(parts)};
     engine_client client{server.at(), ""};
     outcome seen;
-    client.complete(1, "{}", seen.listener());
+    client.complete(1, engine_make::vllm, "{}", seen.listener());
     seen.wait_for_end();
     return std::tuple{seen.why_.code, seen.retriable_, seen.why_.detail};
   };
@@ -197,7 +212,7 @@ TEST_CASE("an engine that is not there is told at once") {
   }
   engine_client client{at, ""};
   outcome seen;
-  client.complete(1, "{}", seen.listener());
+  client.complete(1, engine_make::vllm, "{}", seen.listener());
   seen.wait_for_end();
   CHECK(seen.why_.code == ec::peer_lost);
   CHECK(client.get("/health", 5s).error().code == ec::peer_lost);
@@ -207,7 +222,7 @@ TEST_CASE("a call that is hung up tells nothing more, and the engine sees it go"
   scripted_server server{{stream_of(token(1))}, true};
   engine_client client{server.at(), ""};
   outcome seen;
-  client.complete(1, "{}", seen.listener());
+  client.complete(1, engine_make::vllm, "{}", seen.listener());
   REQUIRE(seen.wait([&] { return !seen.ids_.empty(); }));
   client.hang_up(1);
   CHECK(server.hung_up(10s));
@@ -225,7 +240,7 @@ TEST_CASE("a client goes while streams are under way, and nothing is told afterw
   outcome seen;
   {
     engine_client client{server.at(), ""};
-    client.complete(1, "{}", seen.listener());
+    client.complete(1, engine_make::vllm, "{}", seen.listener());
     REQUIRE(seen.wait([&] { return !seen.ids_.empty(); }));
   }
   CHECK(seen.ends_ == 0);
