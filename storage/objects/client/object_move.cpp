@@ -96,8 +96,9 @@ store_client::emptied store_client::move_out(const std::vector<std::string>& pla
                            [&](const listed_object& o) { return full || wanted(o); });
     }
     std::ranges::sort(here, {}, &listed_object::key);
-    const auto twice = std::ranges::unique(here, {}, &listed_object::key);
-    here.erase(twice.begin(), twice.end());
+    here.erase(
+        std::unique(here.begin(), here.end(), [](const auto& a, const auto& b) { return a.key == b.key; }),
+        here.end());
     all.left = here.size();
     std::uint64_t moved = 0;
     constexpr std::size_t at_once = 64;
