@@ -28,71 +28,66 @@ std::uint32_t produced(const work_order& order) {
   return static_cast<std::uint32_t>(order.tokens.size()) - order.prompt_tokens;
 }
 
-/// Settings that are off are left out; an engine's own defaults are not relied on.
-void add_sampling(json& body, const sampling_params& s) {
-  body["temperature"] = s.temperature;
-  if (s.temperature > 0) {
-    body["top_p"] = s.top_p;
-    body["top_k"] = std::max(s.top_k, 0);
-    body["min_p"] = s.min_p;
-    body["seed"] = static_cast<std::int64_t>(s.seed >> 1);  // theirs are signed
-  }
-  body["repetition_penalty"] = s.repetition_penalty;
-  if (s.presence_penalty != 0) body["presence_penalty"] = s.presence_penalty;
-  if (s.frequency_penalty != 0) body["frequency_penalty"] = s.frequency_penalty;
-  for (const auto& [id, bias] : s.logit_bias) body["logit_bias"][std::to_string(id)] = bias;
-  if (s.ignore_eos) body["ignore_eos"] = true;
-  if (!s.stop_token_ids.empty()) body["stop_token_ids"] = s.stop_token_ids;
-  if (!s.allowed_token_ids.empty()) body["allowed_token_ids"] = s.allowed_token_ids;
-  if (!s.grammar.empty()) body["structured_outputs"] = {{"grammar", s.grammar}};
-  if (s.logprobs >= 0) {
-    body["logprobs"] = s.logprobs;
-    body["return_tokens_as_token_ids"] = true;
-  }
-}
-
-/// SGLang's words for the same.
-json sglang_sampling(const sampling_params& s) {
+/// The settings that all engines know by the same name. Those that are off are left out; an engine's own defaults are not
+/// relied on.
+json sampling_of(const sampling_params& s) {
   json out{{"temperature", s.temperature}, {"repetition_penalty", s.repetition_penalty}};
   if (s.temperature > 0) {
     out["top_p"] = s.top_p;
-    out["top_k"] = s.top_k > 0 ? s.top_k : -1;
     out["min_p"] = s.min_p;
-    out["sampling_seed"] = static_cast<std::int64_t>(s.seed >> 1);
   }
   if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
   if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
   for (const auto& [id, bias] : s.logit_bias) out["logit_bias"][std::to_string(id)] = bias;
   if (s.ignore_eos) out["ignore_eos"] = true;
   if (!s.stop_token_ids.empty()) out["stop_token_ids"] = s.stop_token_ids;
-  if (!s.grammar.empty()) out["ebnf"] = s.grammar;
   return out;
 }
 
+/// Theirs are signed.
+std::int64_t seed_of(const sampling_params& s) { return static_cast<std::int64_t>(s.seed >> 1); }
+
 json vllm_body(const work_order& order, const completion_terms& terms, std::uint32_t most,
                std::uint32_t least) {
-  json body{{"model", terms.model},
-            {"prompt", order.tokens},
-            {"max_tokens", most},
-            {"stream", true},
-            {"stream_options", {{"include_usage", true}}},
-            {"return_token_ids", true}};
+  const auto& s = order.sampling;
+  auto body = sampling_of(s);
+  body.update({{"model", terms.model},
+               {"prompt", order.tokens},
+               {"max_tokens", most},
+               {"stream", true},
+               {"stream_options", {{"include_usage", true}}},
+               {"return_token_ids", true}});
   if (least > 0) body["min_tokens"] = least;
   if (order.root != terms.root) body["cache_salt"] = told_blocks::salt_of(order.root);
-  add_sampling(body, order.sampling);
+  if (s.temperature > 0) {
+    body["top_k"] = std::max(s.top_k, 0);
+    body["seed"] = seed_of(s);
+  }
+  if (!s.allowed_token_ids.empty()) body["allowed_token_ids"] = s.allowed_token_ids;
+  if (!s.grammar.empty()) body["structured_outputs"] = {{"grammar", s.grammar}};
+  if (s.logprobs >= 0) {
+    body["logprobs"] = s.logprobs;
+    body["return_tokens_as_token_ids"] = true;
+  }
   return body;
 }
 
 json sglang_body(const work_order& order, const completion_terms& terms, std::uint32_t most,
                  std::uint32_t least) {
-  json body{
-      {"input_ids", order.tokens}, {"stream", true}, {"sampling_params", sglang_sampling(order.sampling)}};
-  body["sampling_params"]["max_new_tokens"] = most;
-  if (least > 0) body["sampling_params"]["min_new_tokens"] = least;
+  const auto& s = order.sampling;
+  auto sampling = sampling_of(s);
+  sampling["max_new_tokens"] = most;
+  if (least > 0) sampling["min_new_tokens"] = least;
+  if (s.temperature > 0) {
+    sampling["top_k"] = s.top_k > 0 ? s.top_k : -1;
+    sampling["sampling_seed"] = seed_of(s);
+  }
+  if (!s.grammar.empty()) sampling["ebnf"] = s.grammar;
+  json body{{"input_ids", order.tokens}, {"stream", true}, {"sampling_params", std::move(sampling)}};
   if (order.root != terms.root) body["extra_key"] = told_blocks::salt_of(order.root);
-  if (order.sampling.logprobs >= 0) {
+  if (s.logprobs >= 0) {
     body["return_logprob"] = true;
-    body["top_logprobs_num"] = order.sampling.logprobs;
+    body["top_logprobs_num"] = s.logprobs;
   }
   return body;
 }

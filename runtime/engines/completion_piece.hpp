@@ -1,4 +1,5 @@
 #pragma once
+// What has come of an engine's answer, whichever engine it is.
 
 #include <cstdint>
 #include <optional>
