@@ -65,6 +65,7 @@ options default_options() {
   o.store.hot_reads_per_s = defaults::store::hot_reads;
   o.store.hot_replicas = defaults::store::hot_replicas;
   o.store.shards = defaults::store::shards;
+  o.store.protocol = defaults::store::protocol;
   o.scheduler = {defaults::scheduler::policy,
                  defaults::scheduler::admission,
                  defaults::scheduler::max_queued,

@@ -8,6 +8,7 @@
 #include "runtime/base/units.hpp"
 #include "runtime/base/wire_version.hpp"
 #include "runtime/sched/scheduler_defaults.hpp"
+#include "storage/objects/wire/store_version.hpp"
 
 namespace mooncaf::defaults {
 
@@ -92,6 +93,7 @@ inline constexpr auto eviction = eviction_policy::lru;  // users of other stores
 inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room
 inline constexpr double hot_reads = 0;  // reads a second; 0: a copy that was not asked for costs memory
 inline constexpr std::uint32_t hot_replicas = 2;  // one host more halves the load of the one it had
+inline constexpr std::uint32_t protocol = store_wire::newest;  // all that this release says
 inline constexpr std::uint32_t shards = 1;  // one thread answers more than most hosts ask; objects stay whole
 }  // namespace store
 

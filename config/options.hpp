@@ -149,6 +149,8 @@ struct store_options {
   std::string tenants_file;                      ///< empty: no tenants
   std::string state_folder;                      ///< empty: beside the user's secret
   std::uint32_t shards = 0;                      ///< among which the objects are divided, each with a thread
+  std::uint32_t protocol =
+      0;  ///< conductor and cache: the newest version of the store's protocol that it knows
 };
 
 struct scheduler_options {

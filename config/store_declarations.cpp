@@ -3,6 +3,7 @@
 
 #include "config/declaration_kinds.hpp"
 #include "runtime/base/units.hpp"
+#include "storage/objects/wire/store_version.hpp"
 
 namespace mooncaf::config {
 
@@ -62,6 +63,16 @@ static void add_shards(table& t) {
       "store", at(&options::store, &store_options::shards), 1, 16, "shards"));
 }
 
+static void add_protocol(table& t) {
+  t.push_back(integer<store_options, std::uint32_t>(
+      {"store-protocol", "protocol",
+       "Newest version of the object store's protocol that this process knows: lower than it is, the process "
+       "behaves as the "
+       "release before, to rehearse an upgrade. The others speak with it as it knows",
+       "conductor, cache"},
+      "store", at(&options::store, &store_options::protocol), store_wire::oldest, store_wire::newest, ""));
+}
+
 /// One section for the directory and for nodes that mount memory, since a process may be both.
 void add_store(table& t) {
   const auto c = &options::store;
@@ -115,6 +126,7 @@ void add_store(table& t) {
       s, at(c, &store_options::location), "WHERE"));
   add_directory(t);
   add_shards(t);
+  add_protocol(t);
 }
 
 }  // namespace mooncaf::config

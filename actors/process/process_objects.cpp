@@ -11,7 +11,8 @@
 namespace mooncaf {
 
 result<void> process::open_directory() {
-  objects_ = std::make_shared<store_share>(key_ring{secret_, std::string{store_key_purpose}});
+  objects_ =
+      std::make_shared<store_share>(key_ring{secret_, std::string{store_key_purpose}}, opts().store.protocol);
   const auto at = directory_listen(opts());
   if (!at) return {};
   const auto place = conductor_place(opts().cluster);

@@ -38,6 +38,7 @@ std::vector<cli::argument> directory_arguments(options& into) {
   for (const auto& d : config::declarations())
     if (d.section == "store" && d.roles == "conductor" && d.name != "store-listen")
       all.push_back(argument_of(d, into));
+  all.push_back(argument_of("store-protocol", into));
   return all;
 }
 
@@ -50,6 +51,7 @@ result<directory_server_options> directory_settings(const store_options& chosen)
   o.table.hot_reads_per_s = chosen.hot_reads_per_s;
   o.table.hot_replicas = chosen.hot_replicas;
   o.recovery = chosen.recovery;
+  o.newest = chosen.protocol;
   auto tenants = load_tenants(chosen.tenants_file);
   if (!tenants) return fail(tenants.error());
   o.tenants = std::move(*tenants);

@@ -268,21 +268,16 @@ class store_http::impl {
                 metrics_text(*figures, *segments, *tenants, &times));
   }
 
-  void serve_segments(bool as_json, store_client& store, http_responder& out) {
+  void serve_segments(bool wants_json, store_client& store, http_responder& out) {
     const auto segments = store.mounted();
     if (!segments) return say(out, 503, "the directory does not answer");
     json all = json::array();
     std::string names;
     for (const auto& s : *segments) {
-      all.push_back({{"name", s.view.name},
-                     {"host", s.view.host},
-                     {"bytes", s.view.bytes},
-                     {"used_bytes", s.view.bytes - s.view.free_bytes},
-                     {"withheld_bytes", s.view.withheld_bytes},
-                     {"draining", s.view.draining}});
+      all.push_back(as_json(s));
       names += s.view.name + "\n";
     }
-    if (!as_json) return out.respond(200, {{"Content-Type", "text/plain; charset=utf-8"}}, names);
+    if (!wants_json) return out.respond(200, {{"Content-Type", "text/plain; charset=utf-8"}}, names);
     out.respond(200, {{"Content-Type", "application/json"}}, written(all));
   }
 

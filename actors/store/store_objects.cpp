@@ -280,21 +280,17 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
   if (!segments) return complain(io, segments.error(), 1);
   json all = json::array();
   for (const auto& s : *segments) {
-    const auto used = s.view.bytes - s.view.free_bytes;
-    all.push_back({{"name", s.view.name},
-                   {"host", s.view.host},
-                   {"bytes", s.view.bytes},
-                   {"used_bytes", used},
-                   {"medium", to_string(s.view.kind)},
-                   {"withheld_bytes", s.view.withheld_bytes},
-                   {"draining", s.view.draining}});
+    all.push_back(as_json(s));
     const auto location = std::string{location_of(s.view.host)};
     if (!common.json)
-      io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of "
-             << readable(s.view.bytes) << "  " << (location.empty() ? "" : location + ", ")
+      io.out << s.view.name << "  " << to_string(s.view.kind) << "  "
+             << readable(s.view.bytes - s.view.free_bytes) << " of " << readable(s.view.bytes) << "  "
+             << (location.empty() ? "" : location + ", ")
              << (same_host(s.view.host, this_host()) ? "on this host" : "elsewhere")
              << (s.view.withheld_bytes > 0 ? ", KV blocks have " + readable(s.view.withheld_bytes) : "")
-             << (s.view.draining ? ", draining" : "") << "\n";
+             << (s.view.draining ? ", draining" : "")
+             << (s.holder.speaks < store_wire::newest ? ", protocol " + std::to_string(s.holder.speaks) : "")
+             << "\n";
   }
   if (common.json) io.out << print(all);
   return 0;

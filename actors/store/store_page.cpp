@@ -24,6 +24,18 @@ nlohmann::json as_json(const object_counts& counts) {
   return out;
 }
 
+nlohmann::json as_json(const store_wire::mounted_segment& s) {
+  return {{"name", s.view.name},
+          {"host", s.view.host},
+          {"bytes", s.view.bytes},
+          {"used_bytes", s.view.bytes - s.view.free_bytes},
+          {"medium", to_string(s.view.kind)},
+          {"withheld_bytes", s.view.withheld_bytes},
+          {"draining", s.view.draining},
+          {"release", s.holder.release},
+          {"protocol", s.holder.speaks}};
+}
+
 // One JSON serves the page and `store top`, so both show the same figures.
 nlohmann::json as_json(const store_picture& picture) {
   using nlohmann::json;
@@ -48,14 +60,7 @@ nlohmann::json as_json(const store_picture& picture) {
                        {"bytes", h.object.size},
                        {"replicas", h.object.replicas},
                        {"reads_per_s", h.object.reads_per_s}});
-  for (const auto& s : picture.segments)
-    mounted.push_back({{"name", s.view.name},
-                       {"host", s.view.host},
-                       {"bytes", s.view.bytes},
-                       {"used_bytes", s.view.bytes - s.view.free_bytes},
-                       {"medium", to_string(s.view.kind)},
-                       {"withheld_bytes", s.view.withheld_bytes},
-                       {"draining", s.view.draining}});
+  for (const auto& s : picture.segments) mounted.push_back(as_json(s));
   return {{"counts", as_json(figures.counts)}, {"times", times}, {"segments", mounted}, {"hottest", hottest}};
 }
 

@@ -21,6 +21,9 @@ result<store_picture> look_at(store_client& store);
 
 /// By the keys of `count_fields`.
 nlohmann::json as_json(const object_counts& counts);
+/// As all lists of segments have it: what it is and how full, and of the process that mounts it `release` (empty: not told)
+/// and `protocol`, the version that the directory speaks with it.
+nlohmann::json as_json(const store_wire::mounted_segment& segment);
 
 /// The JSON that the page polls: `counts` as above; `times`, how long the directory worked on
 /// questions of each kind; `segments`; `hottest`: key, tenant, bytes, replicas in memory, reads a second

@@ -165,6 +165,7 @@ int mount_segment(std::span<const std::string> args, const sim::console& io) {
        cli::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
                  advertise),
        argument_of("store-endpoint-port", chosen), argument_of("store-location", chosen),
+       argument_of("store-protocol", chosen),
        cli::flag("local-only", "serve processes of this host alone", no_tcp),
        cli::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
        cli::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
@@ -195,6 +196,7 @@ int mount_segment(std::span<const std::string> args, const sim::console& io) {
   options.directory = std::move(*directory);
   if (const auto fit = check_location(chosen.store); !fit) return complain(io, fit.error(), 2);
   options.directory.own_host = host_at(chosen.store.location, options.directory.own_host);
+  options.directory.newest = chosen.store.protocol;
   options.name = name;
   options.bytes = *bytes;
   options.tcp = !no_tcp;

@@ -44,6 +44,7 @@ directory_address store_share::address_of(std::shared_ptr<const directory_seats>
   to.at = std::move(at);
   to.secret = key_;
   to.own_host = this_host();
+  to.newest = protocol_;
   return to;
 }
 

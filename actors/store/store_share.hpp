@@ -21,7 +21,8 @@ namespace mooncaf {
 class store_share {
  public:
   /// @param key  what the store's clients prove that they know (`store_key_purpose`).
-  explicit store_share(key_ring key) : key_(std::move(key)) {}
+  /// @param protocol  the newest version of the store's that this process knows
+  store_share(key_ring key, std::uint32_t protocol) : key_(std::move(key)), protocol_(protocol) {}
   /// Ends the loan: what lay in it is gone, unless it has other replicas.
   ~store_share();
 
@@ -53,6 +54,7 @@ class store_share {
   directory_address address_of(std::shared_ptr<const directory_seats> at) const;
 
   const key_ring key_;
+  const std::uint32_t protocol_;
   const std::shared_ptr<directory_seats> seats_ = std::make_shared<directory_seats>();
   std::unique_ptr<carried_directory> directory_;
   std::mutex asking_;  // guards the client: `metrics_text` comes from several threads

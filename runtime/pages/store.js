@@ -26,7 +26,7 @@ function show(f){
   draw('hit',1);draw('fill',1);draw('evictions');draw('objects');draw('copies');
   table('segments',[['Segment',s=>esc(s.name)+(s.medium=='ssd'?' (SSD)':'')+
       (s.withheld_bytes?' (KV blocks have '+size(s.withheld_bytes)+')':'')+(s.draining?' (draining)':'')],
-    ['Host',s=>esc(s.host)],['Size',s=>size(s.bytes),1],['In use',s=>percent_of(s.used_bytes/s.bytes),1],
+    ['Host',s=>esc(s.host)],['Release',s=>(s.release?esc(s.release)+', ':'')+'protocol '+s.protocol],['Size',s=>size(s.bytes),1],['In use',s=>percent_of(s.used_bytes/s.bytes),1],
     ['',s=>bar([[s.used_bytes/s.bytes,'accent']])]],f.segments,'no segment is mounted');
   table('hottest',[['Object',h=>'<div class="name">'+(h.tenant?esc(h.tenant)+': ':'')+esc(h.key)+'</div>'],
     ['Reads in a second',h=>h.reads_per_s.toFixed(1),1],['Size',h=>size(h.bytes),1],['Replicas',h=>h.replicas,1]],f.hottest,

@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto session = core.open();
   std::vector<std::byte> hello, mount;
   byte_writer greeting{hello}, mounting{mount};
-  greeting.put(store_wire::version);
+  greeting.put(store_wire::oldest);
   greeting.put_text("host");
   greeting.put(std::uint8_t{0});
   ask(core, session, store_wire::op::hello, hello);

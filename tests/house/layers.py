@@ -49,7 +49,8 @@ MAY_INCLUDE = {
     # Each option is declared with the enumeration that it fills.
     "config": [BASE, "runtime/sched/admission_policy.hpp", "runtime/sched/placement_policy.hpp",
                "runtime/sched/prefetch_policy.hpp", "runtime/sched/scheduler_defaults.hpp", "runtime/tools/tool_format.hpp",
-               "runtime/reasoning/reasoning_form.hpp", "storage/eviction.hpp", "storage/write_policy.hpp"],
+               "runtime/reasoning/reasoning_form.hpp", "storage/eviction.hpp", "storage/objects/wire/store_version.hpp",
+               "storage/write_policy.hpp"],
     "runtime/model": [BASE, "gpu", "gpu/host", "storage/eviction.hpp", "storage/prefix_tree.hpp",
                       "storage/write_policy.hpp"],
     "runtime/text": [BASE, "runtime/text/jinja", "runtime/model/gguf.hpp", "runtime/model/json_file.hpp"],

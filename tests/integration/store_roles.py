@@ -98,6 +98,49 @@ def test_nodes_that_are_stopped_in_order_hand_over_what_they_alone_have():
         assert time.monotonic() - began < 10
 
 
+def test_an_upgrade_and_its_way_back_lose_nothing():
+    """Processes that know no later version of the store's protocol than the release before are replaced in turn, the directory
+    between two holders, by ones of this release; then one goes back."""
+    before = ("--store-protocol", "20")
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        nodes = {"conductor": world.conductor(*before)}
+        for name in ("one", "two", "three"):
+            nodes[name] = world.cache(name, "--store-dram", "32MiB", *before)
+        wait_until("all mount", lambda: len(world.holders()) == 3)
+        store, values = world.client(), {}
+
+        def replaced(name, args):
+            nodes[name].args = args
+            nodes[name].stop()
+            nodes[name].start()
+            ready(nodes[name])
+            wait_until(f"{name} is back", lambda: len(world.holders()) == 3)
+            wait_until("it is found again", lambda: store.is_exist("k0") == 1)
+            key = f"put number {len(values)}"
+            values[key] = noise(50_000, len(values))
+            assert store.put(key, values[key]) == 0
+            lost = [key for key, value in values.items() if store.get(key) != value]
+            assert not lost, (name, lost)
+
+        def spoken():
+            return {s["name"]: (s["protocol"], bool(s["release"])) for s in world.json("segments")}
+
+        values.update({f"k{i}": noise(30_000 + 1000 * i, i) for i in range(60)})
+        assert all(store.put(key, value) == 0 for key, value in values.items())
+        old, new = (20, False), (21, True)
+        assert set(spoken().values()) == {old}, spoken()
+        this_release = {name: [a for a in node.args if a not in before] for name, node in nodes.items()}
+        for name in ("one", "conductor", "two", "three"):
+            replaced(name, this_release[name])
+            if name == "conductor":
+                assert spoken() == {"one": new, "two": old, "three": old}, spoken()
+        assert set(spoken().values()) == {new}, spoken()
+        replaced("two", [*this_release["two"], *before])
+        assert spoken() == {"one": new, "two": old, "three": new}, spoken()
+        store.close()
+
+
 def test_a_cache_s_ssd_keeps_what_its_memory_has_no_room_for_through_kills():
     with Cluster() as cluster:
         world = RoleStore(cluster)

@@ -39,10 +39,11 @@ result<shard_dialer::links> store_client::links() {
 }
 
 result<std::vector<directory_link::answer>> store_client::ask_everyone(
-    op what, const std::function<void(byte_writer&)>& payload) {
+    op what, const std::function<void(byte_writer&)>& payload, std::uint32_t* spoken) {
   return patiently(
       [&] {
         const auto to = links();
+        if (to && spoken != nullptr) *spoken = (*to)->speaks();
         return to ? (*to)->ask_everyone(what, payload)
                   : result<std::vector<directory_link::answer>>{fail(to.error())};
       },

@@ -194,8 +194,10 @@ class store_client {
     return std::ranges::find(codes, store_code::directory_unreachable) != codes.end();
   }
   std::vector<store_code> put_all(std::span<const outgoing_object> items, const put_policy& policy);
+  /// @param spoken  where the version of the protocol goes in which the answers are
   result<std::vector<directory_link::answer>> ask_everyone(store_wire::op what,
-                                                           const std::function<void(byte_writer&)>& payload);
+                                                           const std::function<void(byte_writer&)>& payload,
+                                                           std::uint32_t* spoken = nullptr);
   struct reserved {
     store_code code = store_code::internal;
     std::uint32_t shard = 0;

@@ -1,6 +1,7 @@
 // Figures of the whole store: the part of `store_client` that adds up the shards' figures.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "storage/objects/client/store_client.hpp"
 
@@ -11,10 +12,10 @@ using store_wire::op;
 namespace {
 
 /// @param one  reads an item. @param what  for the error.
-template <class Item>
-result<std::vector<Item>> read_lists(const std::vector<directory_link::answer>& answers,
-                                     Item (*one)(byte_reader&), const char* what) {
-  std::vector<Item> all;
+template <class One>
+auto read_lists(const std::vector<directory_link::answer>& answers, const One& one, const char* what)
+    -> result<std::vector<std::invoke_result_t<One, byte_reader&>>> {
+  std::vector<std::invoke_result_t<One, byte_reader&>> all;
   for (const auto& answer : answers) {
     byte_reader in{answer};
     for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(one(in));
@@ -35,9 +36,11 @@ void add_limits(tenant_limit& to, const tenant_limit& more) {
 }  // namespace
 
 result<std::vector<store_wire::mounted_segment>> store_client::segments() {
-  const auto answers = ask_everyone(op::segments, nothing);
+  auto version = store_wire::oldest;
+  const auto answers = ask_everyone(op::segments, nothing, &version);
   if (!answers) return fail(answers.error());
-  return read_lists(*answers, store_wire::get_segment, "segments");
+  return read_lists(
+      *answers, [&](byte_reader& in) { return store_wire::get_segment(in, version); }, "segments");
 }
 
 result<std::vector<store_wire::mounted_segment>> store_client::mounted() {

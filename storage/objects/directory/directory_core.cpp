@@ -9,7 +9,7 @@ using store_wire::op;
 
 namespace {
 
-constexpr std::size_t host_bytes_max = 1024;
+constexpr std::size_t host_bytes_max = 1024, release_bytes_max = 64;
 
 /// Others can be answered before the directory knows all objects.
 bool is_about_objects(op what) {
@@ -200,19 +200,26 @@ bool directory_core::dispatch(directory_session& from, op what, byte_reader& in,
   return false;
 }
 
+/// A client of a version that is not spoken here hears so, and may say hello again in another.
 bool directory_core::greet(directory_session& from, byte_reader& in, frame& out) const {
   const auto version = in.get<std::uint32_t>();
   const auto host = store_wire::get_text_view(in);
-  const bool everyone = version == store_wire::version && in.get<std::uint8_t>() != 0;
-  if (!in.ok() || in.left() != 0 || host.size() > host_bytes_max) return false;
+  const bool spoken = version >= store_wire::oldest && version <= newest_;
+  const bool everyone = spoken && in.get<std::uint8_t>() != 0;
+  const auto release = spoken && version >= store_wire::tells_releases ? in.get_text() : std::string{};
+  if (!in.ok() || (spoken && in.left() != 0) || host.size() > host_bytes_max ||
+      release.size() > release_bytes_max)
+    return false;
   from.host = host;
-  from.greeted = version == store_wire::version;
+  from.greeted = spoken;
+  from.peer = {spoken ? version : newest_, release};
   from.scope.everyone = everyone && from.owner == 0;
-  out->put(store_wire::version);
+  out->put(from.peer.speaks);
   out->put(incarnation_);
   store_wire::welcome w{from.scope.tenant, {}, table_.tenants() > 0, shard_};
   if (from.owner != 0 && endpoint_key_) w.endpoint_key = endpoint_key_(w.tenant);
   store_wire::put_welcome(*out, w);
+  if (newest_ >= store_wire::tells_releases) out->put(newest_);
   return true;
 }
 

@@ -53,6 +53,8 @@ class directory_core {
   /// @param tenant  that has proved itself, and neither sees nor changes others' objects; empty: a client
   /// that knows the cluster's secret.
   std::uint64_t open(std::string tenant = {});
+  /// Behave as the release that knew this version of the protocol and none after it. @pre nobody was greeted yet
+  void know(std::uint32_t newest) noexcept { newest_ = newest; }
   /// The connection's other end sleeps until it is woken on purpose for urgent frames: they need no filler.
   void wakes_on_purpose(std::uint64_t session) { outbox_.wakes_on_purpose(session); }
   /// The connection has ended, and with it its reservations and the segments that it mounted.
@@ -94,6 +96,7 @@ class directory_core {
   const std::function<std::string(const std::string& tenant)> endpoint_key_;
   std::map<std::uint64_t, directory_session> sessions_;
   std::uint64_t next_session_ = 1;
+  std::uint32_t newest_ = store_wire::newest;
   time_point now_{};
   store_wire::question_times times_{};
   outbox outbox_;

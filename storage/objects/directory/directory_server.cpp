@@ -42,6 +42,7 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
                    : disk_notes::open(options.state_folder, *seed | 1);
   if (!notes) return fail(notes.error());
   std::unique_ptr<directory_server> made{new directory_server(std::move(options), std::move(*notes))};
+  made->core_.know(made->options_.newest);
   made->listener_ = std::move(*listener);
   if (listens) {
     made->port_ = bound_port(made->listener_.get());
@@ -316,7 +317,7 @@ bool directory_server::read(connection& c) {
 }
 
 /// A client of an older version knows how to say that ours is another one.
-bool directory_server::turn_away(connection& c, std::span<const std::byte>& left) {
+bool directory_server::turn_away(connection& c, std::span<const std::byte>& left) const {
   if (left.size() < store_wire::header_bytes) return true;
   const auto header = store_wire::parse_header(left.first<store_wire::header_bytes>());
   if (!header || header->what != store_wire::op::hello) return false;
@@ -324,7 +325,7 @@ bool directory_server::turn_away(connection& c, std::span<const std::byte>& left
   left = {};
   c.ended = true;
   store_wire::frame out{c.out, header->number, store_wire::op::hello};
-  out->put(store_wire::version);
+  out->put(options_.newest);
   return true;
 }
 

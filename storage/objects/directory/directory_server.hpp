@@ -54,6 +54,8 @@ struct directory_server_options {
   std::shared_ptr<const std::atomic<time_point>> serves_until = nullptr;
   /// Its numbers, of tickets and of itself, are made of the wall clock, and greater than this: µs since 1970.
   std::uint64_t numbers_from = 0;
+  /// Newest version of the protocol that it knows; below `store_wire::newest` it behaves as an earlier release.
+  std::uint32_t newest = store_wire::newest;
   /// The shards of a directory by their number; null for this one. The first listens for all, and hands a
   /// client over to the shard that it wants; the others end after it.
   std::vector<directory_server*> shards = {};
@@ -70,7 +72,7 @@ class directory_server : private loop_poller {
 
  private:
   /// How a connection comes. Over TCP its first bytes tell: all clients speak TLS but older ones, before
-  /// `store_wire::version` 17, which are told in their own way that they are too old.
+  /// version 17 of the protocol, which are told in their own way that they are too old.
   enum class way : std::uint8_t { near, unheard, tls, outdated };
   /// What a client may prove that it knows: the cluster's keys, then each tenant's.
   struct known_keys {
@@ -117,7 +119,7 @@ class directory_server : private loop_poller {
   void serve(connection& c, bool came);
   void lose(const connection& c);
   bool hear(connection& c);
-  static bool turn_away(connection& c, std::span<const std::byte>& left);
+  bool turn_away(connection& c, std::span<const std::byte>& left) const;
   static std::size_t unsent(const connection& c) { return c.out.size() - c.sent; }
   void hear_others();
   void hand_over(std::uint64_t token);

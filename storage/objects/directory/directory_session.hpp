@@ -5,6 +5,7 @@
 #include <string>
 
 #include "storage/objects/terms/key_scope.hpp"
+#include "storage/objects/wire/store_wire.hpp"
 
 namespace mooncaf {
 
@@ -14,6 +15,7 @@ struct directory_session {
   key_scope scope;          ///< the names that it can say and hear
   std::uint32_t owner = 0;  ///< the tenant's number in the table; zero: no tenant
   bool greeted = false;
+  store_wire::peer_release peer;
   bool nonsense =
       false;  ///< a question of it that had to wait fits nothing: its next one closes the connection
 };

@@ -16,8 +16,9 @@ namespace mooncaf {
 /// @thread  not synchronised
 class segment_holders {
  public:
-  void mount(std::uint32_t segment, std::uint64_t session, store_wire::segment_address address) {
-    mounted_[segment] = {session, std::move(address)};
+  void mount(std::uint32_t segment, std::uint64_t session, store_wire::peer_release holder,
+             store_wire::segment_address address = {}) {
+    mounted_[segment] = {session, std::move(holder), std::move(address)};
     had_[session].push_back(segment);
   }
   void unmount(std::uint32_t segment) { mounted_.erase(segment); }
@@ -31,6 +32,8 @@ class segment_holders {
   const store_wire::segment_address& address(std::uint32_t segment) const {
     return mounted_.at(segment).address;
   }
+  /// The process that mounts it. @pre it is mounted
+  const store_wire::peer_release& holder(std::uint32_t segment) const { return mounted_.at(segment).holder; }
 
   /// Whether the session has mounted the segment, now or before.
   bool has(std::uint64_t session, std::uint32_t segment) const {
@@ -54,6 +57,7 @@ class segment_holders {
  private:
   struct mounted_by {
     std::uint64_t session;
+    store_wire::peer_release holder;
     store_wire::segment_address address;
   };
   std::map<std::uint32_t, mounted_by> mounted_;

@@ -40,7 +40,7 @@ bool segment_questions::mount(const directory_session& from, byte_reader& in, ti
   out->put(segment);
   if (code != store_code::ok) return true;
   if (former.draining) table_.drain(name, true);
-  holders_.mount(segment, from.id, std::move(address));
+  holders_.mount(segment, from.id, from.peer, std::move(address));
   tell_what_is_known(from.id);
   out_.add_holder(from.id);
   out_.write_to_holders(entry::joined, segment);
@@ -74,7 +74,7 @@ bool segment_questions::mount_disk(const directory_session& from, byte_reader& i
       disks_.mount(made.segment, offer.disk, offer.store, recovery_.is_continued(offer.beside, offer.disk));
   made.store = disks_.store();
   if (!made.known) table_.disk_open(made.segment);
-  holders_.mount(made.segment, from.id, {});
+  holders_.mount(made.segment, from.id, from.peer);
   store_wire::put_disk(*out, made);
   return true;
 }
@@ -153,7 +153,7 @@ void segment_questions::list(const directory_session& from, frame& out) const {
     auto address = holders_.address(s.id);
     // A tenant reaches the memory through the endpoint alone.
     if (from.owner != 0) address = {{}, 0, {}, address.endpoint_host, address.endpoint_port};
-    store_wire::put_segment(*out, {s, address});
+    store_wire::put_segment(*out, {s, address, holders_.holder(s.id)}, from.peer.speaks);
   }
 }
 

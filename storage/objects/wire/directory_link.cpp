@@ -143,20 +143,37 @@ result<void> directory_link::greet(const directory_address& to, time_point until
     if (auto sent = send_all(step->answer, until); !sent) return sent;
     done = step->at == handshake::progress::done;
   }
-  const auto hello = ask_and_wait(store_wire::op::hello, [&](byte_writer& out) {
-    out.put(store_wire::version);
-    out.put_text(to.own_host);
-    out.put(static_cast<std::uint8_t>(to.everyone));
-  });
-  if (!hello) return fail(hello.error());
-  byte_reader in{*hello};
-  const auto version = in.get<std::uint32_t>();
-  incarnation_ = in.get<std::uint64_t>();
-  welcome_ = store_wire::get_welcome(in);
-  if (version == store_wire::version && in.ok()) return {};
-  return fail(ec::incompatible, "it speaks version " + std::to_string(version) +
-                                    " of the store's protocol, this process " +
-                                    std::to_string(store_wire::version));
+  return agree(to);
+}
+
+/// A hello in the oldest version tells the directory's newest; a second one asks for what both know.
+result<void> directory_link::agree(const directory_address& to) {
+  using namespace store_wire;
+  auto theirs = oldest;
+  for (const bool again : {false, true}) {
+    const auto said = again ? std::min(theirs, to.newest) : oldest;
+    const auto hello = ask_and_wait(op::hello, [&](byte_writer& out) {
+      out.put(said);
+      out.put_text(to.own_host);
+      out.put(static_cast<std::uint8_t>(to.everyone));
+      if (said >= tells_releases) out.put_text(MOONCAF_VERSION);
+    });
+    if (!hello) return fail(hello.error());
+    byte_reader in{*hello};
+    const auto answered = in.get<std::uint32_t>();
+    const auto incarnation = in.get<std::uint64_t>();
+    auto view = get_welcome(in);
+    theirs = in.ok() && in.left() != 0 ? in.get<std::uint32_t>() : answered;
+    if (!in.ok() || theirs < oldest) break;
+    if (answered != said || said != std::min(theirs, to.newest)) continue;
+    speaks_ = said;
+    incarnation_ = incarnation;
+    welcome_ = std::move(view);
+    return {};
+  }
+  return fail(ec::incompatible, "it speaks version " + std::to_string(theirs) +
+                                    " of the store's protocol, this process " + std::to_string(oldest) +
+                                    " to " + std::to_string(to.newest));
 }
 
 /// Where the directory cannot make a ring the link stays on the socket.

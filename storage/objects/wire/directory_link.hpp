@@ -30,6 +30,8 @@ struct directory_address {
   std::uint32_t shard = 0;  ///< the shard of the directory that is asked
   bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
   std::string own_host;     ///< name of this machine, and where it stands: `host_at`
+  std::uint32_t newest =
+      store_wire::newest;  ///< version of the protocol that this client knows; see store_version.hpp
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
   duration spin = short_wait::usual;  ///< a thread that waits looks for so long before it sleeps; see
@@ -69,6 +71,8 @@ class directory_link {
   std::uint64_t incarnation() const noexcept { return incarnation_; }
   /// The directory's view of this client.
   const store_wire::welcome& welcome() const noexcept { return welcome_; }
+  /// The version of the protocol that is spoken.
+  std::uint32_t speaks() const noexcept { return speaks_; }
   /// Ends it; threads that wait get an error. The descriptor stays open until the object goes.
   void close();
 
@@ -82,6 +86,7 @@ class directory_link {
   directory_link(std::unique_ptr<link_stream> stream, const directory_address& to)
       : to_(to), stream_(std::move(stream)), limit_(to.time_limit), looking_(to.spin) {}
   result<void> greet(const directory_address& to, time_point until);
+  result<void> agree(const directory_address& to);
   result<void> send_all(std::span<const std::byte> bytes, time_point until);
   result<void> receive(std::span<std::byte> into, time_point until);
   result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
@@ -100,6 +105,7 @@ class directory_link {
   std::unique_ptr<link_stream> stream_;
   duration limit_;
   std::uint64_t incarnation_ = 0;
+  std::uint32_t speaks_ = 0;
   std::atomic<bool> listens_{false};
   short_wait looking_;        // of the thread that reads
   std::size_t wakes_us_ = 1;  // likewise: bytes that must have come

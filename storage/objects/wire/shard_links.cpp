@@ -74,9 +74,10 @@ result<shard_dialer::links> shard_dialer::dial() {
     auto link = directory_link::connect(to);
     if (link && i == 0) count = (*link)->welcome().shard.count;
     if (!link) return fail(link.error());
-    if (!((*link)->welcome().shard == shard_place{i, count}))  // the directory was started again while this
-                                                               // asked
-      return fail(ec::peer_lost, "the directory has another number of shards by now");
+    const bool same = i == 0 || (*link)->speaks() == made->speaks();
+    if (!same ||
+        !((*link)->welcome().shard == shard_place{i, count}))  // it was started again while this asked
+      return fail(ec::peer_lost, "the directory has another number of shards, or another version, by now");
     made->all.push_back(std::move(*link));
   }
   const auto& tenant = made->all.front()->welcome().tenant;

@@ -30,6 +30,7 @@ struct shard_part {
 struct shard_links {
   std::vector<std::shared_ptr<directory_link>> all;
   key_scope scope;  ///< names that this client can say
+  std::uint32_t speaks() const { return all.front()->speaks(); }
 
   std::uint32_t shard_of(std::string_view key) const {
     if (all.size() == 1) return 0;

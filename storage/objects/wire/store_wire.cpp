@@ -331,7 +331,7 @@ withheld get_withheld(byte_reader& in) {
   return w;
 }
 
-void put_segment(byte_writer& out, const mounted_segment& s) {
+void put_segment(byte_writer& out, const mounted_segment& s, std::uint32_t version) {
   out.put(s.view.id);
   out.put_text(s.view.name);
   out.put_text(s.view.host);
@@ -341,9 +341,12 @@ void put_segment(byte_writer& out, const mounted_segment& s) {
   out.put(static_cast<std::uint8_t>(s.view.kind == storage_tier::ssd));
   out.put(s.view.withheld_bytes);
   put_address(out, s.address);
+  if (version < tells_releases) return;
+  out.put(s.holder.speaks);
+  out.put_text(s.holder.release);
 }
 
-mounted_segment get_segment(byte_reader& in) {
+mounted_segment get_segment(byte_reader& in, std::uint32_t version) {
   mounted_segment s;
   s.view.id = in.get<std::uint32_t>();
   s.view.name = in.get_text();
@@ -354,6 +357,9 @@ mounted_segment get_segment(byte_reader& in) {
   s.view.kind = in.get<std::uint8_t>() != 0 ? storage_tier::ssd : storage_tier::dram;
   s.view.withheld_bytes = in.get<std::uint64_t>();
   s.address = get_address(in);
+  if (version < tells_releases) return s;
+  s.holder.speaks = in.get<std::uint32_t>();
+  s.holder.release = in.get_text();
   return s;
 }
 

@@ -28,11 +28,11 @@
 #include "storage/objects/terms/latency_counts.hpp"
 #include "storage/objects/terms/object_terms.hpp"
 #include "storage/objects/terms/store_task.hpp"
+#include "storage/objects/wire/store_version.hpp"
 #include "transport/net/bytes.hpp"
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 20;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -43,8 +43,9 @@ inline constexpr node_id directory_node{1};
 inline constexpr node_id directory_client_node{2};
 
 enum class op : std::uint8_t {
-  hello = 1,   ///< version, host, whether it names all tenants' objects: a client's first message; the
-               ///< answer has the directory's incarnation, and `welcome`
+  hello = 1,  ///< version to speak, host, whether it names all tenants' objects, since `tells_releases` the
+              ///< client's release: its first message. The answer has the version to speak, the directory's
+  ///< incarnation, `welcome`, and the newest version that it knows (which one of version 20 leaves out)
   mount,       ///< a segment, by the process that mounts it; it stays mounted as long as the connection. With
                ///< `former_life`, it is to be announced; refused: segment_not_found
   segments,    ///< all segments, with how to reach them
@@ -188,9 +189,16 @@ struct welcome {
   bool tenants = false;      ///< the store has tenants, so each process that mounts memory has an endpoint
   shard_place shard;         ///< the shard that answers
 };
+/// The process at the other end of a connection of the directory's.
+struct peer_release {
+  std::uint32_t speaks =
+      oldest;           ///< version of the protocol; of one that a directory of `oldest` lists: not known
+  std::string release;  ///< of the program; empty: its version does not tell
+};
 struct mounted_segment {
   segment_view view;
   segment_address address;
+  peer_release holder;  ///< the process that mounts it
 };
 
 /// The code of a call with a question that did not get through.
@@ -225,8 +233,9 @@ void put_published(byte_writer& out, const segment_record& record, std::string_v
 void get_published(byte_reader& in, segment_record& record);
 void put_record(byte_writer& out, const segment_record& record);
 segment_record get_record(byte_reader& in);
-void put_segment(byte_writer& out, const mounted_segment& segment);
-mounted_segment get_segment(byte_reader& in);
+/// @param version  that the connection speaks
+void put_segment(byte_writer& out, const mounted_segment& segment, std::uint32_t version);
+mounted_segment get_segment(byte_reader& in, std::uint32_t version);
 void put_task_id(byte_writer& out, const task_id& id);
 task_id get_task_id(byte_reader& in);
 void put_order(byte_writer& out, const task_order& order);

@@ -35,7 +35,7 @@ std::optional<std::vector<std::byte>> ask(directory_core& core, std::uint64_t se
 std::uint64_t greeted(directory_core& core, std::string tenant = {}) {
   const auto session = core.open(std::move(tenant));
   REQUIRE(ask(core, session, op::hello, [](byte_writer& out) {
-    out.put(store_wire::version);
+    out.put(store_wire::oldest);
     out.put_text("host");
     out.put(std::uint8_t{0});
   }));

@@ -165,7 +165,7 @@ struct world {
   std::uint64_t connect() {
     const auto session = core->open();
     send(session, op::hello, [](byte_writer& out) {
-      out.put(store_wire::version);
+      out.put(store_wire::oldest);
       out.put_text("");
       out.put(std::uint8_t{0});
     });

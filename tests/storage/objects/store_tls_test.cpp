@@ -242,11 +242,11 @@ TEST_CASE("a client of an older version, without TLS, hears that it is, and noth
       const auto answer = until_closed(fd.get());
       REQUIRE(answer.size() == store_wire::header_bytes + sizeof(std::uint32_t));
       byte_reader in{std::span{answer}.subspan(store_wire::header_bytes)};
-      CHECK(in.get<std::uint32_t>() == store_wire::version);
+      CHECK(in.get<std::uint32_t>() == store_wire::newest);
     }
     const auto pushy = world.socket();
     REQUIRE(proved_plainly(pushy.get(), secret));
-    REQUIRE(send_whole(pushy.get(), question(store_wire::op::counts, store_wire::version), limit));
+    REQUIRE(send_whole(pushy.get(), question(store_wire::op::counts, store_wire::newest), limit));
     CHECK(until_closed(pushy.get()).empty());
     CHECK_FALSE(proved_plainly(world.socket().get(), "another secret, 32 bytes of it..."));
   }
