@@ -4,7 +4,7 @@
 #   tests/run.sh                        everything
 #   tests/run.sh --label unit           only the tests with this CTest label
 #   tests/run.sh --sanitize asan        AddressSanitizer and UBSan (or: tsan), in a build folder of its own
-#   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 5; 0: not at all)
+#   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 3; 0: not at all)
 #   tests/run.sh --fuzz-seed 0          other inputs each time (default 1: the same ones)
 #   tests/run.sh --jobs 1               tests at the same time (default: one more than processors, as many wait); those that measure time run alone
 #
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 label=
 sanitize=
-fuzz_seconds=5
+fuzz_seconds=3
 fuzz_seed=1
 jobs=$(($(nproc) + 1))
 strict=OFF  # CI: a warning, and a skip that tests/permitted_skips.txt does not name, is a failure

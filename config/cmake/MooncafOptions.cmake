@@ -58,11 +58,14 @@ if(MOONCAF_SANITIZE)
   target_compile_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE} -fno-omit-frame-pointer -O1)
   target_link_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE})
   if(MOONCAF_FUZZ)
-    target_compile_options(mooncaf_options INTERFACE -fsanitize=fuzzer-no-link)
+    # A third less of clang's time: checks of addresses are calls, and alignment and the ends of pointers are left to the
+    # nightly build, where GCC looks at them.
+    target_compile_options(mooncaf_options INTERFACE -fsanitize=fuzzer-no-link -fsanitize-address-outline-instrumentation)
   endif()
   if(MOONCAF_SANITIZE MATCHES "undefined")
     # CAF 0.17 binds null references in its init functions and its intrusive queues trip vptr. What object-size sees
     # AddressSanitizer sees, and it takes a sixth of clang's time.
-    target_compile_options(mooncaf_options INTERFACE -fno-sanitize=null,vptr,object-size -fno-sanitize-recover=all)
+    target_compile_options(mooncaf_options INTERFACE -fno-sanitize=null,vptr,object-size -fno-sanitize-recover=all
+      $<$<BOOL:${MOONCAF_FUZZ}>:-fno-sanitize=alignment,pointer-overflow>)
   endif()
 endif()

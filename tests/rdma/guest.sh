@@ -122,7 +122,7 @@ PROMPTS
 }
 answers() { prompts | while read -r p; do ask "$1" "$p" </dev/null; done; }
 serving() {
-  tales="5 6 7 8"
+  tales="5 6"
   # Short passes: measuring longer ones at start takes an emulated processor minutes. And no request is too late here.
   common="--model $model --threads 1 --cache-dram 64MiB --context-length 512 --admission none"
   common="$common --chunk-tokens 32 --max-batch-tokens 32 --block-tokens 16"

@@ -114,7 +114,10 @@ std::string format_double(double v) {
   char buffer[40];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, v, std::chars_format::scientific).ptr;
   const std::string_view shortest{buffer, static_cast<std::size_t>(end - buffer)};
-  const int exponent = std::atoi(shortest.data() + shortest.find('e') + 1);
+  int exponent = 0;
+  // Python's sign, "e+05", is none that from_chars reads.
+  const auto digits = shortest.substr(shortest.find('e') + 1);
+  std::from_chars(digits.data() + (digits.front() == '+'), end, exponent);
   if (exponent < -4 || exponent >= 16) return std::string{shortest};
   char plain[64];
   std::string out{plain, std::to_chars(plain, plain + sizeof plain, v, std::chars_format::fixed).ptr};

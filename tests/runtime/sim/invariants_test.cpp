@@ -56,7 +56,7 @@ TEST_CASE("whatever is simulated, every request ends exactly once and no instanc
     random_source random{seed};
     workload_options w;
     w.kind = any_of(random, workload_kind::long_doc);
-    w.requests = 400;
+    w.requests = 250;
     w.burstiness = random.below(2) == 0 ? 0 : 10;
     w.seed = seed;
     auto records = all_of(w);
@@ -68,7 +68,7 @@ TEST_CASE("whatever is simulated, every request ends exactly once and no instanc
     REQUIRE(out);
     INFO("seed ", seed, ": ", describe(options));
     const auto c = out->all();
-    CHECK(c.arrived == 400);
+    CHECK(c.arrived == 250);
     CHECK(c.completed + c.rejected() == c.arrived);
     CHECK(c.slo_met <= c.completed);
     CHECK(out->by_tenant.size() == 3);

@@ -14,7 +14,7 @@ using namespace mooncaf::sim;
 namespace {
 
 /// Agents beyond what the cluster carries: whether a turn is refused decides what the next one finds in the cache.
-family_member crowded(std::uint64_t seed, double speed) {
+family_member crowded(std::uint64_t seed, double speed, std::uint64_t requests = 3000) {
   family_member m;
   m.options = a800_cluster(4, 4);
   m.options.ttft_slo_s = 10;
@@ -25,7 +25,7 @@ family_member crowded(std::uint64_t seed, double speed) {
   m.options.prefill_calibration = 1.69;  // the scheduler is told something else than what is
   m.options.decode_calibration = 1.47;
   m.workload.kind = workload_kind::agent;
-  m.workload.requests = 3000;
+  m.workload.requests = requests;
   m.workload.rate = 10;
   m.workload.seed = seed;
   m.records = all_of(m.workload);
@@ -90,7 +90,7 @@ TEST_CASE(
 TEST_CASE("a rule that is better for a workload is found, and costs little where there is none") {
   // Wait for a place until late, or refuse at once: on this one refusing is ahead.
   std::string changes;
-  auto m = member_of_wide_family(2030, 1200, changes);
+  auto m = member_of_wide_family(2030, 800, changes);
   auto o = m.options;
   o.admission = admission_policy::adaptive;
   const auto adapted = run(o, m.records);
@@ -101,7 +101,7 @@ TEST_CASE("a rule that is better for a workload is found, and costs little where
   CHECK(adapted.slo_share() > queue + 0.6 * (priced - queue));
   CHECK_FALSE(adapted.rules.empty());
 
-  const auto light = crowded(7, 0.5);
+  const auto light = crowded(7, 0.5, 800);
   o = light.options;
   o.admission = admission_policy::adaptive;
   CHECK(run(o, light.records).slo_share() >= 0.99 * share_of(light, {admission_policy::queue}));
