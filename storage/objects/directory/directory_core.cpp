@@ -205,6 +205,7 @@ bool directory_core::greet(directory_session& from, byte_reader& in, frame& out)
   const auto version = in.get<std::uint32_t>();
   const auto host = store_wire::get_text_view(in);
   const bool spoken = version >= store_wire::oldest && version <= newest_;
+  const auto speaks = spoken ? version : newest_;
   const bool everyone = spoken && in.get<std::uint8_t>() != 0;
   const auto release = spoken && version >= store_wire::tells_releases ? in.get_text() : std::string{};
   if (!in.ok() || (spoken && in.left() != 0) || host.size() > host_bytes_max ||
@@ -212,9 +213,9 @@ bool directory_core::greet(directory_session& from, byte_reader& in, frame& out)
     return false;
   from.host = host;
   from.greeted = spoken;
-  from.peer = {spoken ? version : newest_, release};
+  from.peer = {speaks, release};
   from.scope.everyone = everyone && from.owner == 0;
-  out->put(from.peer.speaks);
+  out->put(speaks);
   out->put(incarnation_);
   store_wire::welcome w{from.scope.tenant, {}, table_.tenants() > 0, shard_};
   if (from.owner != 0 && endpoint_key_) w.endpoint_key = endpoint_key_(w.tenant);
