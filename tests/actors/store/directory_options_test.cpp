@@ -21,7 +21,7 @@ TEST_CASE(
   const std::map<std::string, std::string> given{
       {"lease", "3s"},          {"recovery", "2s"},   {"eviction", "cost_aware"}, {"high-watermark", "0.8"},
       {"low-watermark", "0.6"}, {"hot-reads", "7.5"}, {"hot-replicas", "3"},      {"tenants-file", file},
-      {"state", "/somewhere"},  {"shards", "3"}};
+      {"state", "/somewhere"},  {"shards", "3"},      {"protocol", "20"}};
   std::vector<std::string> line{"--role", "conductor"};
   for (const auto& [name, value] : given) line.insert(line.end(), {"--store-" + name, value});
   const auto parsed = parse_options(line, {}, "none");
@@ -42,6 +42,7 @@ TEST_CASE(
     REQUIRE(o);
     CHECK(o->table.lease == 3s);
     CHECK(o->recovery == 2s);
+    CHECK(o->newest == 20);
     CHECK(o->table.eviction == eviction_policy::cost_aware);
     CHECK(o->table.high_watermark == 0.8);
     CHECK(o->table.low_watermark == 0.6);
@@ -58,6 +59,7 @@ TEST_CASE("a directory that is given nothing is the one that the library makes b
   const directory_server_options usual;
   CHECK(o->table.lease == usual.table.lease);
   CHECK(o->recovery == usual.recovery);
+  CHECK(o->newest == usual.newest);
   CHECK(o->table.eviction == usual.table.eviction);
   CHECK(o->table.high_watermark == usual.table.high_watermark);
   CHECK(o->table.low_watermark == usual.table.low_watermark);
