@@ -13,6 +13,7 @@ namespace {
 decode_core_options options_of(const context_ptr& context, const worker_links& links) {
   const auto& o = context->opts;
   decode_core_options out;
+  out.journal = links.journal;
   out.block_tokens = context->layout.block_tokens;
   out.max_attempts = o.decode.max_queue + o.decode.max_batch;
   out.batch = {.max_batch = o.decode.max_batch, .aging = o.scheduler.ttft_slo};

@@ -1,14 +1,18 @@
 #include "actors/prefill_options.hpp"
 
+#include <utility>
+
 #include "runtime/sched/link_book.hpp"
 
 namespace mooncaf {
 
-prefill_core_options prefill_options_of(const context_ptr& context, std::uint32_t stages) {
+prefill_core_options prefill_options_of(const context_ptr& context, std::uint32_t stages,
+                                        journal::sink journal) {
   const auto& o = context->opts;
   prefill_core_options out;
   out.layers = context->layout.n_layers;
   out.stages = stages;
+  out.journal = std::move(journal);
   out.layerwise = o.prefill.kv_transfer == kv_transfer_choice::layerwise;
   out.max_attempts = o.prefill.max_queue;
   out.batch = {.chunk_tokens = o.prefill.chunk_tokens,

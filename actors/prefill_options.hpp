@@ -15,7 +15,8 @@ constexpr std::uint32_t prompts_per_step(std::uint32_t budget_tokens) {
   return std::max(1u, budget_tokens / 16);
 }
 
-/// Good for as long as the context lives. @param stages  of its runner.
-prefill_core_options prefill_options_of(const context_ptr& context, std::uint32_t stages);
+/// Good for as long as the context lives. @param stages  of its runner. @param journal  of `worker_links`.
+prefill_core_options prefill_options_of(const context_ptr& context, std::uint32_t stages,
+                                        journal::sink journal);
 
 }  // namespace mooncaf

@@ -10,8 +10,8 @@ namespace mooncaf {
 /// The machine is told whom to tell when the first stage of a group is free.
 prefill_worker::prefill_worker(caf::actor_config& config, const context_ptr& context,
                                const worker_links& links, std::shared_ptr<engine> machine)
-    : worker_actor(config, context, links, machine, prefill_options_of(context, machine->runner->stages()),
-                   links.passes) {
+    : worker_actor(config, context, links, machine,
+                   prefill_options_of(context, machine->runner->stages(), links.journal), links.passes) {
   machine->runner->when_free([self = caf::weak_actor_ptr{ctrl()}] {
     if (const auto worker = self.lock())
       caf::anon_send(caf::actor_cast<prefill_worker_actor>(worker), free_atom_v);

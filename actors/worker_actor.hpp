@@ -111,6 +111,7 @@ class worker_actor : public core_actor<Actor, Interface, Core> {
   }
 
   void close() {
+    this->core_.close_journal();
     steps_.clear();
     requests_.clear();
     links_ = {};

@@ -9,6 +9,7 @@
 #include "actors/interfaces.hpp"
 #include "runtime/compute/device_health.hpp"
 #include "runtime/sched/estimators.hpp"
+#include "runtime/sched/journal/sink.hpp"
 
 namespace mooncaf {
 
@@ -23,8 +24,9 @@ struct worker_links {
   /// Decode on a device with memory of its own: a thread that brings prompts there, beside the steps; may
   /// wait for the device. Invalid: the first step of each loads its prompt.
   executor_actor loads;
-  prefill_model passes;  ///< prefill: how long a pass takes, as calibrated
-  decode_model steps;    ///< decode: how long a step takes, as calibrated
+  prefill_model passes;     ///< prefill: how long a pass takes, as calibrated
+  decode_model steps;       ///< decode: how long a step takes, as calibrated
+  journal::sink journal{};  ///< gets the worker's decisions; empty: nothing is written down
   std::shared_ptr<device_health> health = std::make_shared<device_health>();
   /// Is told once when the worker computes nothing any more, and why. Called by the worker's thread.
   std::function<void(const std::string& why)> device_lost;

@@ -447,14 +447,17 @@ void add_scheduler(table& t) {
                    s, at(c, &scheduler_options::predicted_decode), 1ms, 24h));
   t.push_back(integer({"seed", "seed", "Seed of the random policy and of the choice between equals", who}, s,
                       at(c, &scheduler_options::seed), std::uint64_t{0}, ~std::uint64_t{0}, ""));
-  t.push_back(text({"journal", "journal",
-                    "File that gets everything the conductor is told and decides, for mooncaf replay; older "
-                    "ones become FILE.1 (the latest) to FILE.9; empty: none",
-                    who},
-                   s, at(c, &scheduler_options::journal), "FILE"));
+  const std::string deciders = "conductor, prefill, decode";
   t.push_back(
-      size({"journal-limit", "journal_limit", "The journal ends, aloud, before it would be larger", who}, s,
-           at(c, &scheduler_options::journal_limit), 64 * KiB, 16'384 * GiB));
+      text({"journal", "journal",
+            "File that gets everything the conductor is told and decides, for mooncaf replay; workers "
+            "write theirs beside it, as FILE.prefill0. Older ones become FILE.1 (the latest) to FILE.9; "
+            "empty: none",
+            deciders},
+           s, at(c, &scheduler_options::journal), "FILE"));
+  t.push_back(
+      size({"journal-limit", "journal_limit", "A journal ends, aloud, before it would be larger", deciders},
+           s, at(c, &scheduler_options::journal_limit), 64 * KiB, 16'384 * GiB));
   t.push_back(
       real({"hot-copy-share", "hot_copy_share",
             "Share of a node's memory that copies of much used blocks, made ahead of need, may take; 0: none "

@@ -1,6 +1,7 @@
 #include "actors/process/journal_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 
 #include "runtime/base/posix.hpp"
 #include "runtime/log/log.hpp"
+#include "runtime/sched/journal/frames.hpp"
 
 namespace mooncaf {
 
@@ -49,8 +51,14 @@ std::string older(const std::string& path, int age) { return path + "." + std::t
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-/// PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on.
+/// PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on; unless another process writes to PATH.
 result<void> put_aside(const std::string& path) {
+  const unique_fd there{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (there && ::flock(there.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(
+        ec::already_exists,
+        "journal: " + path + " is written by another process; give each a --journal or a --name of its own");
+  }
   int free = 1;
   while (free <= journals_kept && exists(older(path, free))) ++free;
   if (free > journals_kept) {
@@ -73,8 +81,15 @@ result<journal::sink> open_journal(const std::string& path, std::uint64_t limit_
   }
   unique_fd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
   if (!fd) return fail(ec::io_error, "journal: cannot create " + path + ": " + errno_text());
+  static_cast<void>(::flock(fd.get(), LOCK_EX | LOCK_NB));  // a new file, which nobody else has open
   const auto file = std::make_shared<journal_file>(journal_file{path, limit_bytes, std::move(fd)});
   return journal::sink{[file](std::string_view bytes, bool last) { return file->append(bytes, last); }};
+}
+
+std::string worker_journal_path(const std::string& journal, const std::string& name, worker_role role,
+                                std::uint32_t number) {
+  return journal + "." + (name.empty() ? "" : name + ".") + std::string{to_string(role)} +
+         std::to_string(number);
 }
 
 }  // namespace mooncaf

@@ -12,6 +12,7 @@
 #include "actors/metrics/metrics.hpp"
 #include "actors/prefill_options.hpp"
 #include "actors/prefill_worker.hpp"
+#include "actors/process/journal_file.hpp"
 #include "actors/process/model_extras.hpp"
 #include "actors/process/process.hpp"
 #include "config/device_name.hpp"
@@ -291,6 +292,11 @@ result<void> process::spawn_workers() {
       if (!machine) return fail(machine.error());
       auto links = next_links();
       links.health = health_;
+      if (const auto& s = o.scheduler; !s.journal.empty()) {
+        auto opened = open_journal(worker_journal_path(s.journal, o.cluster.name, role, i), s.journal_limit);
+        if (!opened) return fail(opened.error());
+        links.journal = std::move(*opened);
+      }
       while (role == worker_role::prefill && links.beside.size() + 1 < (*machine)->runner->stages())
         links.beside.push_back(new_executor());
       if (role == worker_role::decode && context_->device_blocks) links.loads = new_executor();

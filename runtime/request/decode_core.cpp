@@ -11,7 +11,8 @@ decode_core::decode_core(node_id self, decode_core_options options, decode_model
     : options_(std::move(options)),
       attempts_(self, options_.block_tokens, options_.max_attempts),
       batch_(options_.batch),
-      steps_(steps) {}
+      steps_(steps),
+      decisions_(options_.journal) {}
 
 // ---- the prompt ----
 
@@ -152,7 +153,8 @@ void decode_core::join(std::uint64_t owner, time_point now) {
   const auto first = attempts_.find(owner)->done->first.id;
   a.entry.deadline = now + a.tbt_slo;
   if (a.checked) {
-    if (const auto refused = batch_.check(a.entry, steps_, a.tbt_slo))
+    if (const auto refused = decisions_.run(
+            journal::check_join{request_id{owner}, now, batch_.question(a.entry, a.tbt_slo), steps_.state()}))
       return attempts_.refuse(owner, refused->cause, refused->retry_after);
   }
   a.sequence->begin(first);
@@ -271,6 +273,7 @@ void decode_core::fenced(std::uint64_t owner, time_point now) {
 }
 
 std::vector<std::uint64_t> decode_core::sweep(time_point now) {
+  decisions_.flush();
   auto owners = attempts_.sweep(now);
   settle(now);
   return owners;

@@ -26,6 +26,7 @@
 #include "runtime/request/decode_attempts.hpp"
 #include "runtime/sched/decode_batch.hpp"
 #include "runtime/sched/estimators.hpp"
+#include "runtime/sched/journal/worker_journal.hpp"
 
 namespace mooncaf {
 
@@ -38,6 +39,7 @@ struct decode_core_options {
   std::function<bool(node_id)> reaches;
   /// How often the data plane has fenced a node until now.
   std::function<std::uint64_t(node_id)> fences_of;
+  journal::sink journal{};  ///< gets its decisions; empty: nothing is written down
 };
 
 /// Every event comes with the time. @thread  Owned by the decode worker; not synchronised.
@@ -83,6 +85,8 @@ class decode_core {
   std::span<const slot_index> slots_of(std::uint64_t owner);
   /// All but the worker's id and its device's failure.
   worker_load load() const;
+  /// Nothing more is written down.
+  void close_journal() { decisions_.close(); }
   std::size_t size() const noexcept { return attempts_.attempts().size(); }
 
  private:
@@ -124,7 +128,8 @@ class decode_core {
   decode_core_options options_;
   decode_attempts attempts_;
   decode_batch batch_;
-  decode_model steps_;                                 ///< refined by every step
+  decode_model steps_;  ///< refined by every step
+  journal::worker_journal decisions_;
   std::unordered_map<std::uint64_t, answer> answers_;  ///< by owner; those that `decode_attempts` has
   bool computing_ = false;
   std::uint64_t context_tokens_ = 0;  ///< of the step at work

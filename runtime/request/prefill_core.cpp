@@ -26,6 +26,7 @@ prefill_core::prefill_core(node_id self, prefill_core_options options, prefill_m
     : self_(self),
       options_(std::move(options)),
       computing_model_(computing),
+      decisions_(options_.journal),
       prefetch_(options_.prefetch),
       queue_(options_.batch) {}
 
@@ -233,6 +234,9 @@ void prefill_core::answer(attempt& a, const token_msg& token, finish_reason fini
   told.token = token;
   told.finish = finish;
   told.stats = a.stats;
+  decisions_.run(journal::prompt_computed{request_id{owner}, a.stats.dram_tokens, a.stats.ssd_tokens,
+                                          a.stats.remote_tokens, a.stats.computed_tokens,
+                                          duration{a.stats.queue_ns}, duration{a.stats.compute_ns}});
   const auto rows = a.pooling == pooling_kind::mean ? static_cast<double>(a.prompt_tokens) : 1.0;
   for (const auto sum : a.pooled)
     told.pooled.push_back(std::bit_cast<std::uint32_t>(static_cast<float>(sum / rows)));
@@ -383,6 +387,7 @@ worker_load prefill_core::load() const {
 }
 
 std::vector<std::uint64_t> prefill_core::sweep(time_point now) {
+  decisions_.flush();
   std::erase_if(early_targets_, [&](const auto& e) {
     return now - e.second.second > early_limit && !attempts_.contains(e.first);
   });

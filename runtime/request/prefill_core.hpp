@@ -32,6 +32,7 @@
 
 #include "runtime/request/claim_actions.hpp"
 #include "runtime/sched/estimators.hpp"
+#include "runtime/sched/journal/worker_journal.hpp"
 #include "runtime/sched/layer_arrival.hpp"
 #include "runtime/sched/load_plan.hpp"
 #include "runtime/sched/prefetch_policy.hpp"
@@ -183,6 +184,7 @@ struct prefill_core_options {
   std::function<duration(std::span<const block_key> keys, std::uint32_t blocks)> to_device;
   /// Time until so many blocks of a node are here.
   std::function<duration(node_id source, std::uint32_t blocks, time_point now)> link;
+  journal::sink journal{};  ///< gets its decisions; empty: nothing is written down
 };
 
 /// @thread  Owned by the prefill worker; not synchronised.
@@ -262,7 +264,7 @@ class prefill_core {
   /// Ends attempts that the gateway has lost sight of. @returns those of the call that are not here, and
   /// those that wait for the slots to write to.
   roll_answer answer_roll(const roll_call& call);
-  /// Gives up attempts whose job or target never came. @returns owners whose leases go on.
+  /// Gives up attempts whose job or target never came, and hands over the journal. @returns owners whose leases go on.
   std::vector<std::uint64_t> sweep(time_point now);
   void fail(std::uint64_t owner, error cause, bool retriable);
   /// Nothing is computed here any more: attempts that still need it are given back, now and whenever they
@@ -273,6 +275,8 @@ class prefill_core {
 
   /// Null if it is not here.
   attempt* find(std::uint64_t owner);
+  /// Nothing more is written down.
+  void close_journal() { decisions_.close(); }
   std::size_t size() const noexcept { return attempts_.size(); }
   /// All but the worker's id and its device's failure.
   worker_load load() const;
@@ -326,6 +330,7 @@ class prefill_core {
   node_id self_;
   prefill_core_options options_;
   prefill_model computing_model_;  ///< as calibrated, refined by every pass
+  journal::worker_journal decisions_;
   prefetch_policy prefetch_;
   prefill_batch queue_;
   std::unordered_map<std::uint64_t, attempt> attempts_;  ///< by owner

@@ -23,13 +23,16 @@ void prefill_core::weigh(attempt& a, const prefix_view& here, time_point now) {
   q.held_blocks = here.held_blocks;
   if (where.source && where.source != self_) q.remote_blocks = std::min(where.source_blocks, a.reusable);
   q.threshold_tokens = prefetch_.threshold_tokens();
-  q.disk = [&](std::uint32_t blocks) { return duration{here.disk_wait_ns + here.disk_block_ns * blocks}; };
-  q.link = [&](std::uint32_t blocks) { return options_.link(where.source, blocks, now); };
   q.disk_parts = options_.disk_parts;
-  if (prefetch_.begins(idle())) a.plan = plan_load(q, computing_model_);
+  q.ask([&](std::uint32_t blocks) { return duration{here.disk_wait_ns + here.disk_block_ns * blocks}; },
+        [&](std::uint32_t blocks) { return options_.link(where.source, blocks, now); });
+  if (prefetch_.begins(idle())) {
+    a.plan =
+        decisions_.run(journal::weigh_load{request_id{a.claim.owner()}, now, q, computing_model_.state()});
+  }
   const auto reading = a.plan.from_disk;
   a.from_disk = reading > 0 && a.plan.from_remote == 0 && options_.disk_parts > 1 &&
-                prefetch_.by_layers(tokens_of(reading), q.disk(reading));
+                prefetch_.by_layers(tokens_of(reading), q.read);
   a.on_disk_until = here.held_blocks;
   pin(a, a.from_disk ? 0 : reading, now);
 }
@@ -113,7 +116,10 @@ void prefill_core::fetched(std::uint64_t owner, const remote_blocks& got, time_p
   if (!a->claim.loading()) return;  // it was given up
   a->claim.fetched();
   if (a->over) return end(owner);
-  a->stats.fetch_ns = (now - a->load_began).count();
+  const auto took = now - a->load_began;
+  a->stats.fetch_ns = took.count();
+  decisions_.run(journal::load_ended{request_id{owner}, now, a->from_disk ? self_ : a->placement.source,
+                                     a->coming, static_cast<std::uint32_t>(got.blocks.size()), took});
   if (a->early) return settle(*a, got, now);
   // Others may be reading the same: it joins them.
   if (a->from_disk && got.blocks.size() < a->coming) return pin_again(*a, a->coming, now);

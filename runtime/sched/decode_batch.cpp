@@ -51,22 +51,30 @@ void decode_batch::cancel(request_id id) {
   std::erase_if(waiting_, [&](const auto& e) { return e.id == id; });
 }
 
-std::optional<rejection> decode_batch::check(const decode_entry& entry, const decode_model& model,
-                                             duration tbt_slo) const {
+decode_question decode_batch::question(const decode_entry& entry, duration tbt_slo) const {
+  decode_question q;
+  for (const auto* list : {&running_entries_, &waiting_}) {
+    for (const auto& e : *list) q.context_tokens += e.context_tokens;
+  }
+  q.batch = std::min<std::uint64_t>(running_.size() + waiting_.size(), options_.max_batch - 1);
+  q.prompt_tokens = entry.context_tokens;
+  q.waiting = static_cast<std::uint32_t>(waiting_.size());
+  q.memory_full = options_.max_context_tokens > 0 && !waiting_.empty() &&
+                  reserved_tokens_ + longest(waiting_.front()) > options_.max_context_tokens;
+  q.priority = entry.priority;
+  q.tbt_slo = tbt_slo;
+  return q;
+}
+
+std::optional<rejection> check_decode(const decode_question& q, const decode_model& model) {
   // One may wait for memory: it joins as soon as another leaves. With more the wait cannot be foretold.
-  if (options_.max_context_tokens > 0 && !waiting_.empty() &&
-      reserved_tokens_ + longest(waiting_.front()) > options_.max_context_tokens) {
-    return rejection{{ec::out_of_space, "decode's memory is full and " + std::to_string(waiting_.size()) +
-                                            " requests wait for it"},
+  if (q.memory_full) {
+    return rejection{{ec::out_of_space,
+                      "decode's memory is full and " + std::to_string(q.waiting) + " requests wait for it"},
                      std::chrono::seconds(1),
                      reject_stage::at_decode};
   }
-  std::uint64_t context = 0;
-  for (const auto* list : {&running_entries_, &waiting_}) {
-    for (const auto& e : *list) context += e.context_tokens;
-  }
-  const auto batch = std::min<std::uint64_t>(running_.size() + waiting_.size(), options_.max_batch - 1);
-  return admit_at_decode(model, batch, context, entry.context_tokens, tbt_slo, entry.priority);
+  return admit_at_decode(model, q.batch, q.context_tokens, q.prompt_tokens, q.tbt_slo, q.priority);
 }
 
 }  // namespace mooncaf

@@ -29,6 +29,22 @@ struct decode_entry {
   time_point deadline = time_point::max();  ///< of its next token; the earliest goes first within a class
 };
 
+/// A request whose prompt has arrived, and the batch that it would join.
+struct decode_question {
+  std::uint64_t batch = 0;           ///< requests that run with it
+  std::uint64_t context_tokens = 0;  ///< prompts of all that run or wait
+  std::uint32_t prompt_tokens = 0;   ///< its own
+  std::uint32_t waiting = 0;         ///< requests that wait to join
+  bool memory_full = false;          ///< … the first of them for memory
+  std::uint8_t priority = 1;
+  duration tbt_slo{};
+};
+
+/// The double check when the KV has arrived: whether the batch with all that wait, at the predicted step,
+/// keeps this request's SLO, and whether another waits for memory already (`ec::out_of_space`). Baseline
+/// admission decides only here.
+std::optional<rejection> check_decode(const decode_question& q, const decode_model& model);
+
 /// The running batch and the requests that wait to join it. A request that runs stays until it ends: nothing
 /// is swapped out, others wait. One that does not fit the memory left holds back all behind it, so that long
 /// ones do not starve; one that could never fit is refused by `push`.
@@ -44,11 +60,11 @@ class decode_batch {
   /// It ended, or its owner withdrew it. Unknown ids are ignored.
   void cancel(request_id id);
 
-  /// The double check when the KV has arrived: whether the batch with all that wait, at the predicted
-  /// step, keeps this request's SLO, and whether another waits for memory already (`ec::out_of_space`).
-  /// Baseline admission decides only here.
+  decode_question question(const decode_entry& entry, duration tbt_slo) const;
   std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
-                                 duration tbt_slo) const;
+                                 duration tbt_slo) const {
+    return check_decode(question(entry, tbt_slo), model);
+  }
 
   const std::vector<request_id>& running() const noexcept { return running_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }

@@ -49,6 +49,9 @@ duration bounded_duration(double seconds) noexcept;
 /// another program slowed down is put right within a handful of passes.
 class online_correction {
  public:
+  online_correction() = default;
+  /// One that has learned this, and remembers no pass.
+  explicit online_correction(double factor) noexcept : factor_(factor) {}
   void observe(double predicted_seconds, double measured_seconds) noexcept;
   double factor() const noexcept { return factor_; }
 
@@ -67,6 +70,12 @@ class online_correction {
   int high_ = 0, low_ = 0;  // passes in a row that took more than 1.5 times as long, or as short
 };
 
+/// All that a model's estimates follow from, at one moment.
+struct model_state {
+  std::array<double, 3> weights{};
+  double factor = 1;  ///< of `online_correction`
+};
+
 /// Time to prefill `n` new tokens behind `p` cached ones: w0 + w1·n + w2·(n·p + n²/2). The last term counts
 /// the query-key pairs of causal attention; F25 section 4.1 has the same form, with flops(n) = layers·(a·n²·d
 /// + b·n·d²).
@@ -75,6 +84,9 @@ class prefill_model {
   prefill_model() = default;
   /// Fewer than three usable samples (positive, finite) keep the default: 1 ms + 0.1 ms per token.
   explicit prefill_model(std::span<const timing_point> samples);
+  /// One that estimates as another did at that moment.
+  explicit prefill_model(const model_state& at) : weights_(at.weights), correction_(at.factor) {}
+  model_state state() const noexcept { return {weights_, correction_.factor()}; }
 
   duration estimate(std::uint64_t new_tokens, std::uint64_t cached_tokens) const noexcept {
     return bounded_duration(correction_.factor() *
@@ -98,6 +110,8 @@ class decode_model {
   decode_model() = default;
   /// Fewer than three usable samples (positive, finite) keep the default: 1 ms + 1 ms per sequence.
   explicit decode_model(std::span<const timing_point> samples);
+  explicit decode_model(const model_state& at) : weights_(at.weights), correction_(at.factor) {}
+  model_state state() const noexcept { return {weights_, correction_.factor()}; }
 
   duration estimate(std::uint64_t batch, std::uint64_t context_tokens) const noexcept {
     return corrected(part_of(static_cast<double>(batch), static_cast<double>(context_tokens)));

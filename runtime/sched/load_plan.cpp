@@ -15,18 +15,17 @@ load_plan plan_load(const load_question& q, const prefill_model& computing) {
   };
   load_plan best;
   best.cost = compute_behind(std::max(q.device_blocks, q.dram_blocks));
-  const auto on_disk = q.held_blocks - std::min(q.held_blocks, q.dram_blocks);
-  for (const auto from_disk : {0u, on_disk}) {
+  for (const auto from_disk : {0u, q.on_disk()}) {
     if (from_disk > 0 && !enough(from_disk)) continue;
     const auto here = q.dram_blocks + from_disk;
-    const auto reading = from_disk > 0 ? q.disk(from_disk) : duration{};
+    const auto reading = from_disk > 0 ? q.read : duration{};
     const auto without = compute_behind(here);
     const auto alone = std::max(reading, without) + std::min(reading, without) / q.disk_parts;
     if (alone < best.cost) best = {from_disk, 0, {}, alone};
-    const auto from_remote = q.remote_blocks - std::min(q.remote_blocks, here);
+    const auto from_remote = q.remote_behind(here);
     if (!enough(from_remote)) continue;
     const auto with = compute_behind(here + from_remote);
-    const auto cost = reading + std::max(q.link(from_remote), with);
+    const auto cost = reading + std::max(from_disk > 0 ? q.fetch_behind_disk : q.fetch, with);
     if (cost < best.cost) best = {from_disk, from_remote, without, cost};
   }
   return best;

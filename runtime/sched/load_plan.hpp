@@ -1,8 +1,8 @@
 #pragma once
 // Which part of a prompt a worker loads, from where, and which part it computes.
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 
 #include "runtime/base/units.hpp"
 #include "runtime/sched/estimators.hpp"
@@ -19,9 +19,28 @@ struct load_question {
   std::uint32_t remote_blocks = 0;  ///< at another node
   /// Fewer tokens than this are not worth a load of their own.
   std::uint32_t threshold_tokens = 0;
-  std::function<duration(std::uint32_t blocks)> disk;  ///< until so many blocks are read from the own disk
-  std::uint32_t disk_parts = 1;  ///< runs of layers in which they come in, if nothing is fetched besides
-  std::function<duration(std::uint32_t blocks)> link;  ///< until so many blocks came from the other node
+  std::uint32_t disk_parts =
+      1;             ///< runs of layers in which the disk's come in, if nothing is fetched besides
+  duration read{};   ///< until the own disk's blocks are in memory
+  duration fetch{};  ///< until the other node's blocks behind those in memory are here
+  duration fetch_behind_disk{};  ///< … behind the own disk's
+
+  /// Blocks that the own disk adds to memory's.
+  std::uint32_t on_disk() const noexcept { return held_blocks - std::min(held_blocks, dram_blocks); }
+  /// Blocks that the other node adds to `here` of them.
+  std::uint32_t remote_behind(std::uint32_t here) const noexcept {
+    return remote_blocks - std::min(remote_blocks, here);
+  }
+  /// Fills in how long loads take. @param disk, link  the time for so many blocks of each.
+  template <class Disk, class Link>
+  void ask(Disk&& disk, Link&& link) {
+    const auto time = [](auto& source, std::uint32_t blocks) {
+      return blocks > 0 ? duration{source(blocks)} : duration{};
+    };
+    read = time(disk, on_disk());
+    fetch = time(link, remote_behind(dram_blocks));
+    fetch_behind_disk = time(link, remote_behind(dram_blocks + on_disk()));
+  }
 };
 
 struct load_plan {

@@ -32,14 +32,15 @@ load_plan prefix_loader::plan(const request_state_record& r, const placement& wh
   // A dead machine that the conductor still counts on does not answer.
   if (where.source && c_.machines.computes(w_.layout.machine_of(where.source)))
     q.remote_blocks = where.source_blocks;
-  q.disk = [&](std::uint32_t blocks) {
+  const auto disk = [&](std::uint32_t blocks) {
     return duration{std::max<ticks>(c_.links.disk_busy_until(r.prefill) - now, 0)} +
            from_seconds(blocks * block_bytes / machine.ssd_bytes_per_s);
   };
   if (w_.options.layerwise) q.disk_parts = machine.disk_parts();
-  q.link = [&](std::uint32_t blocks) {
+  const auto link = [&](std::uint32_t blocks) {
     return c_.learned.estimate(r.prefill, w_.layout.machine_of(where.source), blocks * block_bytes);
   };
+  q.ask(disk, link);
   return plan_load(q, c_.prefills.believed());
 }
 

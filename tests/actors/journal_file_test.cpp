@@ -42,6 +42,21 @@ TEST_CASE("a journal never overwrites the ones before it, up to nine, and the la
   CHECK((state.st_mode & 0777) == 0600);
 }
 
+TEST_CASE("a journal that is being written is not put aside") {
+  const test::temp_dir dir;
+  const auto path = dir / "decisions";
+  {
+    const auto out = open_journal(path, 1 << 20);
+    REQUIRE(out);
+    const auto other = open_journal(path, 1 << 20);
+    REQUIRE(!other);
+    CHECK(other.error().detail.find("is written by another process; give each") != std::string::npos);
+    CHECK((*out)("whole", false) == journal::written::whole);
+  }
+  CHECK(open_journal(path, 1 << 20));
+  CHECK(text_of(path + ".1") == "whole");
+}
+
 TEST_CASE("a journal that reaches its limit stays within it and says in its last frame why it ends") {
   const test::temp_dir dir;
   const auto path = dir / "decisions";

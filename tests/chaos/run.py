@@ -8,10 +8,12 @@
 After each run: every request was answered with exactly its tokens, and ended once, or with an honest error after a right
 beginning, within a bound; every node is a member, serves, and can talk to all others; nothing is held for any request; the
 conductor's index has what the shards hold; memory, threads and descriptors are as before; every process stops cleanly and
-soon. Needs root for the network namespaces.
+soon; and the decisions that conductors and workers wrote down, up to the moment when they were killed, follow again from
+what they were told. Needs root for the network namespaces.
 """
 import argparse
 import concurrent.futures
+import glob
 import json
 import os
 import subprocess
@@ -23,13 +25,14 @@ sys.path.insert(0, os.path.dirname(__file__))
 import load  # noqa: E402
 import scenario as scenarios  # noqa: E402
 import world as worlds  # noqa: E402
-from cluster import Cluster, PATIENCE, free_port, wait_until  # noqa: E402
+from cluster import BINARY, Cluster, PATIENCE, free_port, wait_until  # noqa: E402
 
 BOUND = 45 * PATIENCE   # seconds that any request may take, faults and all
 REJOIN = 45 * PATIENCE  # … that the cluster may take to be whole again once the last fault is over
 STOP = 8 * PATIENCE     # … that a process may take to stop
 GROWTH = {"bytes of memory": 64 << 20, "threads": 4, "descriptors": 32}
-KINDS = ("wrong text", "dishonest", "hang", "leak", "crash", "other")
+ANY_RECORD = 64         # bytes of a journal that has one
+KINDS = ("wrong text", "dishonest", "hang", "leak", "crash", "decision", "other")
 
 
 def references():
@@ -130,6 +133,19 @@ def afterwards(world, expected, before, out):
             out["violations"].append(("hang", f"{name} did not stop within {STOP} s of SIGTERM"))
             process.kill()
         out["slowest stop"] = max(out.get("slowest stop", 0), round(time.monotonic() - began, 2))
+    replay(world, out)
+
+
+def replay(world, out):
+    """The journals of all processes, and of those that they followed."""
+    for path in sorted(p for name in world.nodes for p in glob.glob(glob.escape(world.journal(name)) + "*")):
+        if os.path.getsize(path) < ANY_RECORD:
+            continue  # killed as soon as it had started
+        done = subprocess.run([BINARY, "replay", path], capture_output=True, text=True)
+        if done.returncode != 0:
+            out["violations"].append(("decision", f"{os.path.basename(path)}: {done.stdout[-600:]}{done.stderr[-600:]}"))
+        else:
+            out["decisions"] = out.get("decisions", 0) + int(done.stdout.rsplit(" decisions, ", 1)[0].rsplit(" ", 1)[1])
 
 
 def disagreements(world):

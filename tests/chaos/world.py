@@ -101,6 +101,9 @@ class World:
     def ssd_folder(self, name):
         return os.path.join(self.cluster.folder.name, f"{name}-ssd")
 
+    def journal(self, name):
+        return os.path.join(self.cluster.folder.name, f"{name}-journal")
+
     def mount(self, node):
         """A disk of its own; a small one has little more than the tier wants to keep free."""
         os.makedirs(self.ssd_folder(node["name"]), mode=0o700)
@@ -139,6 +142,8 @@ class World:
         if "ssd" in node:
             args += ["--ssd-path", self.ssd_folder(name), "--ssd-size", "64MiB" if node["ssd"] == "small" else "16MiB",
                      "--no-direct-io"]
+        if not self.is_rank(name):
+            args += ["--journal", self.journal(name)]
         env = {}
         if any(f["kind"] in NEED_SHIM and f["node"] == name for f in self.scenario["faults"]):
             self.orders[name] = os.path.join(self.cluster.folder.name, f"{name}-faults")

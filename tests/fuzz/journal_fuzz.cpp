@@ -5,6 +5,7 @@
 
 #include "runtime/sched/journal/reader.hpp"
 #include "runtime/sched/journal/requests.hpp"
+#include "runtime/sched/journal/worker_replay.hpp"
 
 using namespace mooncaf;
 
@@ -32,6 +33,13 @@ void read_all(std::string_view bytes) {
   }
 }
 
+void read_as_worker(std::string_view bytes) {
+  std::vector<journal::worker_line> lines;
+  const auto done = journal::replay_worker(bytes, "j", &lines);
+  if (!done && !done.error().detail.starts_with("j: offset ")) std::abort();
+  if (done && done->torn_bytes > bytes.size()) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -54,5 +62,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // … and with a frame that is not where it belongs.
   static_cast<void>(frames.next(payload, 1));
   read_all(file += frames.next(payload, 1));
+  // … and as the records of a worker.
+  read_as_worker(bytes);
+  std::string worker{journal::worker_magic};
+  worker += begin.substr(worker.size(), head - worker.size());
+  journal::frame_writer of_worker;
+  read_as_worker(worker += of_worker.next(bytes, 1));
   return 0;
 }

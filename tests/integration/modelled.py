@@ -280,6 +280,15 @@ def the_journal_of_an_overloaded_server_tells_whom_it_refused():
             assert f"{refused} left out: " in made.stderr, made.stderr
             number = next(line.split()[0] for line in listed if stage in line)
             assert stage in replay(journal, "--explain", number).stdout
+            # The workers' own decisions, beside it.
+            workers = [journal.with_name(f"decisions.{worker}") for worker in ("prefill0", "decode0")]
+            explained = replay(*workers, journal, "--explain", number)
+            assert explained.returncode == 0 and explained.stdout.count("all the same") == 3, explained
+            told = [line for line in explained.stdout.splitlines() if re.match(r"\S+/decisions\.(prefill|decode)0 \d+ ", line)]
+            if stage == "refused at decode":
+                assert [w in t for w, t in zip(("; loads ", "computed ", "; refused: "), told)] == [True] * 3, told
+            else:
+                assert told == [], told
             print(f"    {' '.join(options)}: {refused} of {len(rows)} refused")
 
 

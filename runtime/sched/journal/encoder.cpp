@@ -4,11 +4,14 @@
 
 namespace mooncaf::journal {
 
-encoder::encoder(const conductor_options& core, const admission_queue_options& queue, sink out)
-    : out_(std::move(out)) {
-  frame_ = magic;
+encoder::encoder(std::string_view kind, sink out) : out_(std::move(out)) {
+  frame_ = kind;
   put_raw(journal_version, 4);
   if (const auto became = out_(std::exchange(frame_, {}), false); became != written::whole) end_with(became);
+}
+
+encoder::encoder(const conductor_options& core, const admission_queue_options& queue, sink out)
+    : encoder(magic, std::move(out)) {
   put(core);
   put(queue);
 }

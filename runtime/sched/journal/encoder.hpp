@@ -1,6 +1,6 @@
 #pragma once
-// Records of a journal as bytes, in frames (frames.hpp). The first frame begins with the options of the core
-// and of the queue. A record is the place of an input in `inputs`, its members, and the members of its
+// Records of a journal as bytes, in frames (frames.hpp). A conductor's first frame begins with the options of the
+// core and of the queue. A record is the place of an input in `inputs`, its members, and the members of its
 // outcome.
 //
 // Whole numbers are varints; times and request ids differences to the latest; ids of nodes and workers
@@ -8,7 +8,6 @@
 
 #include <bit>
 #include <chrono>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,17 +16,15 @@
 #include "runtime/sched/journal/frames.hpp"
 #include "runtime/sched/journal/inputs.hpp"
 #include "runtime/sched/journal/key_codec.hpp"
+#include "runtime/sched/journal/sink.hpp"
 
 namespace mooncaf::journal {
 
-/// The outcome of writing a piece of the file.
-enum class written : std::uint8_t { whole, no_room, failed };
-/// Takes a finished piece of the file. @param last  it closes the journal, and there is room kept for it.
-using sink = std::function<written(std::string_view bytes, bool last)>;
-
-/// @thread  Owned by the conductor; not synchronised.
+/// @thread  Owned by the conductor or the worker; not synchronised.
 class encoder {
  public:
+  /// Begins a worker's journal.
+  explicit encoder(sink out) : encoder(worker_magic, std::move(out)) {}
   /// Begins a journal of a core and a queue with these options.
   encoder(const conductor_options& core, const admission_queue_options& queue, sink out);
   ~encoder() { close(); }
@@ -54,6 +51,8 @@ class encoder {
 
  private:
   static constexpr std::size_t enough_for_a_frame = 64 << 10;
+
+  encoder(std::string_view kind, sink out);
 
   template <class In>
   void begin(In& in) {
@@ -101,6 +100,11 @@ class encoder {
   template <plain_struct T>
   void put(const T& v) {
     put_all(members_of(v));
+  }
+  template <class T>
+  void put(const std::optional<T>& v) {
+    put(v.has_value());
+    if (v) put(*v);
   }
   template <class T, class E>
   void put(const tl::expected<T, E>& v) {

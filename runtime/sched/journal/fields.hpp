@@ -4,6 +4,7 @@
 // `journal_version` then.
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -62,6 +63,10 @@ bool same(const T& a, const T& b) {
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
+}
+template <class T>
+bool same(const std::optional<T>& a, const std::optional<T>& b) {
+  return a.has_value() == b.has_value() && (!a || same(*a, *b));
 }
 template <class T, class E>
 bool same(const tl::expected<T, E>& a, const tl::expected<T, E>& b) {

@@ -1,7 +1,7 @@
 #pragma once
 // The frames of a journal's file. A part of it that is lost, altered or moved is found and counted.
 //
-//   file    "mooncafJ", version (u32)   frame   frame   …   closing frame        all little-endian
+//   file    "mooncafJ" (a conductor's) or "mooncafW" (a worker's), version (u32)   frame   frame   …   closing frame        all little-endian
 //   frame   kind, length of the payload, its number, records in it (u32 each), records before it, digest of
 //           the header before, of the payload, and of this header (xxh3, u64 each); payload: records.
 //           The payload of the closing frame is why nothing follows (u8)
@@ -16,7 +16,7 @@
 
 namespace mooncaf::journal {
 
-inline constexpr std::string_view magic = "mooncafJ";
+inline constexpr std::string_view magic = "mooncafJ", worker_magic = "mooncafW";
 inline constexpr std::size_t file_header_bytes = magic.size() + 4;
 inline constexpr std::size_t frame_header_bytes = 48;
 inline constexpr std::size_t closing_frame_bytes = frame_header_bytes + 1;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/sched/admission_queue.hpp"
+#include "runtime/sched/journal/worker_inputs.hpp"
 
 namespace mooncaf::journal {
 
@@ -205,12 +206,14 @@ using inputs =
 
 template <class In>
 constexpr std::size_t place_of() {
+  using list = std::conditional_t<asks_nobody<In>, worker_inputs, inputs>;
   return []<std::size_t... I>(std::index_sequence<I...>) {
-    std::size_t at = sizeof...(I);
-    ((std::is_same_v<std::tuple_element_t<I, inputs>, In> ? (at = I) : at), ...);
+    static_assert((std::is_same_v<std::tuple_element_t<I, list>, std::remove_const_t<In>> || ...));
+    std::size_t at = 0;
+    ((std::is_same_v<std::tuple_element_t<I, list>, std::remove_const_t<In>> ? (at = I) : at), ...);
     return at;
   }
-  (std::make_index_sequence<std::tuple_size_v<inputs>>{});
+  (std::make_index_sequence<std::tuple_size_v<list>>{});
 }
 
 /// Whether an input is a call of the queue; else it is one of the core.
@@ -226,8 +229,18 @@ auto make(In& in, conductor_core& core, admission_queue& queue) {
   else return in.call(core);
 }
 
+namespace detail {
+
 template <class In>
-using outcome_of =
-    decltype(make(std::declval<In&>(), std::declval<conductor_core&>(), std::declval<admission_queue&>()));
+auto answer_to(In& in, conductor_core& core, admission_queue& queue) {
+  if constexpr (asks_nobody<In>) return in.call();
+  else return make(in, core, queue);
+}
+
+}  // namespace detail
+
+template <class In>
+using outcome_of = decltype(detail::answer_to(std::declval<In&>(), std::declval<conductor_core&>(),
+                                              std::declval<admission_queue&>()));
 
 }  // namespace mooncaf::journal

@@ -9,10 +9,9 @@ constexpr std::uint64_t most_keys = 1 << 20;
 
 }  // namespace
 
-result<reader::options> reader::begin() {
-  if (bytes_.substr(0, magic.size()) != magic) {
-    return fail(ec::corrupt, name_ + ": offset 0: this is no journal of mooncaf");
-  }
+result<void> reader::begin(std::string_view kind, const char* complaint) {
+  if (bytes_.substr(0, kind.size()) != kind)
+    return fail(ec::corrupt, name_ + ": offset 0: this is " + complaint);
   at_ = magic.size();
   end_ = std::min(bytes_.size(), file_header_bytes);
   const auto version = raw(4);
@@ -21,6 +20,11 @@ result<reader::options> reader::begin() {
     return fail(ec::incompatible, name_ + ": offset 8: version " + std::to_string(version) +
                                       "; this program reads version " + std::to_string(journal_version));
   }
+  return {};
+}
+
+result<reader::options> reader::begin() {
+  if (const auto begun = begin(magic, "no journal of mooncaf"); !begun) return fail(begun.error());
   options begun;
   if (!next_frame()) {
     if (gap_) return fail(ec::corrupt, name_ + ": " + to_string(*gap_));

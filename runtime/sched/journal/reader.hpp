@@ -28,18 +28,21 @@ class reader {
   /// The beginning. Comes before `next`.
   /// @error `ec::corrupt`: no journal, or damaged; `ec::incompatible`: of another version.
   result<options> begin();
+  /// The beginning of a worker's journal. @error  likewise.
+  result<void> begin_worker() { return begin(worker_magic, "no journal of a worker of mooncaf"); }
   /// Hands the next record to `visit(input&, outcome)`, or `visit(input&)` if the input has no outcome.
+  /// @tparam Inputs  `worker_inputs` in a worker's journal.
   /// @returns false at the end, or at a gap. @error `ec::corrupt`.
-  template <class Visit>
+  template <class Inputs = inputs, class Visit>
   result<bool> next(Visit&& visit) {
     if (at_ == end_ && !next_frame()) return damaged_ ? result<bool>{error_now()} : result<bool>{false};
     record_at_ = at_;
     std::uint64_t place = 0;
     get(place);
     const bool known = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return ((place == I && (one<std::tuple_element_t<I, inputs>>(visit), true)) || ...);
+      return ((place == I && (one<std::tuple_element_t<I, Inputs>>(visit), true)) || ...);
     }
-    (std::make_index_sequence<std::tuple_size_v<inputs>>{});
+    (std::make_index_sequence<std::tuple_size_v<Inputs>>{});
     if (!known && !damaged_) spoil("no input has the number " + std::to_string(place));
     if (damaged_) return error_now();
     return true;
@@ -67,6 +70,7 @@ class reader {
       if (!damaged_) visit(in, outcome);
     }
   }
+  result<void> begin(std::string_view kind, const char* complaint);
   bool next_frame();
   void spoil(std::string reason);
   tl::unexpected<error> error_now() const { return fail(*damaged_); }
@@ -117,6 +121,13 @@ class reader {
   template <plain_struct T>
   void get(T& v) {
     get_all(members_of(v));
+  }
+  template <class T>
+  void get(std::optional<T>& v) {
+    bool there = false;
+    get(there);
+    if (there) get(v.emplace());
+    else v.reset();
   }
   template <class T, class E>
   void get(tl::expected<T, E>& v) {

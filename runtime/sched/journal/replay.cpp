@@ -182,9 +182,7 @@ result<replay_result> replay(std::string_view bytes, const std::string& name, re
     if (!*more || out.first) break;
   }
   out.requests = again.requests();
-  out.torn_bytes = from.torn_bytes();
-  out.missing = from.missing();
-  out.end = from.end();
+  out.ends_as(from);
   return out;
 }
 

@@ -25,6 +25,13 @@ struct replay_result {
   std::optional<gap> missing;  ///< nothing behind it was replayed
   ending end = ending::open;
   std::optional<difference> first;  ///< nothing more was compared after it
+
+  /// Takes over how the reading ended.
+  void ends_as(const reader& from) {
+    torn_bytes = from.torn_bytes();
+    missing = from.missing();
+    end = from.end();
+  }
 };
 
 /// How a placed request ends.

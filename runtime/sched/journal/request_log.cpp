@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/base/request_ids.hpp"
+
 namespace mooncaf::journal {
 
 namespace {
@@ -106,7 +108,18 @@ std::string request_log::why() const {
   }
   out += why_->text;
   if (!e.end.empty()) out += "in the end: " + e.end + "\n";
+  // A request that lost its worker, or was refused after its prefill, asks again under another id.
+  const auto request = request_of_try(e.id);
+  for (const auto& other : all_) {
+    if (request && other.id != e.id && request_of_try(other.id) == request)
+      out += "another try of it: " + line_of(other) + "\n";
+  }
   return out;
+}
+
+std::optional<request_id> request_log::explained() const {
+  if (!why_) return std::nullopt;
+  return all_[why_->entry].id;
 }
 
 }  // namespace mooncaf::journal

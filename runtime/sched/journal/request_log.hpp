@@ -28,9 +28,11 @@ class request_log final : public replay_watcher {
   /// A line for each request, in the order in which they asked: number, id, decision, the wait for it, and
   /// the end unless that is an answer's.
   std::vector<std::string> lines() const;
-  /// Why the request that was to be explained waited, and why it went where it did or was refused; empty:
-  /// there is no such request.
+  /// Why the request that was to be explained waited, and why it went where it did or was refused; and a line
+  /// for each other try of it. Empty: there is no such request.
   std::string why() const;
+  /// The id of its try; nothing: there is no such request.
+  std::optional<request_id> explained() const;
 
  private:
   struct entry {

@@ -23,9 +23,9 @@ struct invocation {
   /// Prints the error. @returns `status`: 1 it failed, 2 it was called wrongly.
   int wrong(const error& e, int status) const;
   /// Reads the command line, and answers --help. @param words  how many files it takes, besides options.
-  /// @returns the exit status if there is nothing to run.
-  std::optional<int> begin(command_line& line, std::span<const std::string> args,
-                           std::size_t words = 0) const;
+  /// @param more  it takes more of them, too. @returns the exit status if there is nothing to run.
+  std::optional<int> begin(command_line& line, std::span<const std::string> args, std::size_t words = 0,
+                           bool more = false) const;
   /// The same for a command whose one trace may be named by `--trace` or by itself.
   std::optional<int> begin_with_trace(command_line& line, std::span<const std::string> args,
                                       std::string& trace) const;

@@ -633,6 +633,12 @@ TEST_CASE(
   REQUIRE(second.hash_ids.size() == 4);
   CHECK(std::equal(first.hash_ids.begin(), first.hash_ids.end(), second.hash_ids.begin()));
   CHECK_FALSE(journal::requests_of("hello", "j"));
+
+  journal::request_log tries{"#1"};
+  REQUIRE(journal::replay(file, "j", &tries));
+  CHECK(tries.explained() == one_try(11, 0));
+  CHECK(tries.why().find("\nanother try of it: #5 " + to_string(one_try(11, 1)) + " prefill 1") !=
+        std::string::npos);
 }
 
 TEST_CASE("every record has the bytes that journals of this version have") {

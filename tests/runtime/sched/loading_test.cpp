@@ -78,7 +78,7 @@ TEST_CASE("a disk that gives runs of layers is read where its first run costs le
   q.prompt_tokens = 10'000;
   q.block_tokens = 500;
   q.held_blocks = 10;
-  q.disk = [](std::uint32_t blocks) { return blocks * 80ms; };
+  q.read = 800ms;
   q.disk_parts = 16;
   const auto most = plan_load(q, computing);
   CHECK(most.from_disk == 10);

@@ -136,10 +136,12 @@ struct plan_world {
     computing = prefill_model{samples};
     q.prompt_tokens = 1050;
     q.block_tokens = 100;
-    q.disk = [this](std::uint32_t blocks) { return blocks * disk_block; };
-    q.link = [this](std::uint32_t blocks) { return blocks * link_block; };
   }
-  load_plan plan() const { return plan_load(q, computing); }
+  load_plan plan() {
+    q.ask([this](std::uint32_t blocks) { return blocks * disk_block; },
+          [this](std::uint32_t blocks) { return blocks * link_block; });
+    return plan_load(q, computing);
+  }
 
   prefill_model computing;
   load_question q;
