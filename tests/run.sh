@@ -6,7 +6,7 @@
 #   tests/run.sh --sanitize asan        AddressSanitizer and UBSan (or: tsan), in a build folder of its own
 #   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 3; 0: not at all)
 #   tests/run.sh --fuzz-seed 0          other inputs each time (default 1: the same ones)
-#   tests/run.sh --jobs 1               tests at the same time (default: one more than processors, as many wait); those that measure time run alone
+#   tests/run.sh --jobs 1               tests at the same time (default: two a processor, as most of them wait); those that measure time run alone
 #
 # Works from a clone with no build folder, and twice in a row. Exits nonzero if a test failed.
 set -euo pipefail
@@ -16,7 +16,7 @@ label=
 sanitize=
 fuzz_seconds=3
 fuzz_seed=1
-jobs=$(($(nproc) + 1))
+jobs=$(($(nproc) * 2))
 strict=OFF  # CI: a warning, and a skip that tests/permitted_skips.txt does not name, is a failure
 [[ ${CI:-} != true ]] || strict=ON
 need_value() { [[ $# -ge 2 ]] || { echo "run.sh: $1 needs a value" >&2; exit 2; }; }

@@ -2,7 +2,7 @@
 """A day of examples/plan/day.toml, shortened, on machines that come and go with the load, change their roles, or are always the same:
 live, with modelled devices in processes that `--scale-command` starts and stops, beside `mooncaf simulate`.
 
-    MOONCAF_BINARY=build/actors/mooncaf tests/bench/day_live.py --minutes 30 --scale 5
+    MOONCAF_BINARY=build/actors/mooncaf tests/bench/day_live.py --minutes 20 --rate 2 --scale 5
 
 Prints a Markdown table: the share of requests inside both SLOs and the hours that machines ran, live and simulated. A machine's hours
 begin when it is asked for and end when its process has ended. Times are the profile's.
@@ -29,10 +29,12 @@ START_UP, EVERY, DOWN_AFTER, TARGET = 20, 5, 60, 0.6  # seconds of the profile's
 ROLES = {"prefill": "prefill,cache", "decode": "decode", "coupled": "prefill,decode,cache"}
 
 
-def day(folder, minutes):
-    """The day's requests, at its rates, in so many minutes."""
+def day(folder, minutes, times):
+    """The day's requests in so many minutes, at so many times its rates: less of a short day's curve is left by the turns of
+    its conversations."""
     text = DAY.read_text()
-    rate = float(re.search(r"requests_per_s = (\S+)", text)[1])
+    rate = float(re.search(r"requests_per_s = (\S+)", text)[1]) * times
+    text = re.sub(r"requests_per_s = \S+", f"requests_per_s = {rate}", text)
     text = re.sub(r"\nrequests = \d+", f"\nrequests = {round(rate * minutes * 60)}", text).replace("day_s = 86400", f"day_s = {minutes * 60}")
     described = pathlib.Path(folder, "day.toml")
     described.write_text(text)
@@ -128,6 +130,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--minutes", type=int, default=30, help="that the day lasts")
     p.add_argument("--scale", type=float, default=5)
+    p.add_argument("--rate", type=float, default=1.5, help="times that of the day")
     p.add_argument("--simulated", action="store_true", help="no live run")
     p.add_argument("--only", nargs="*", help="names of the clusters")
     a = p.parse_args()
@@ -143,7 +146,7 @@ def main():
                             (*apart, *rules, "--switch-roles", "--switch-time", "0s")),
     }
     with tempfile.TemporaryDirectory() as folder:
-        rows = day(folder, a.minutes)
+        rows = day(folder, a.minutes, a.rate)
         trace = pathlib.Path(folder, "trace.jsonl")
         trace.write_text("".join(json.dumps(r) + "\n" for r in rows))
         print(f"{len(rows)} requests in {a.minutes} min, TTFT {slo[0]} s, TBT {slo[1] * 1000:g} ms, time x {a.scale:g}\n")

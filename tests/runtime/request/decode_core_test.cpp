@@ -13,6 +13,7 @@
 #include <set>
 
 #include "runtime/sched/block_hash.hpp"
+#include "runtime/sched/journal/worker_replay.hpp"
 #include "tests/runtime/request/nodes.hpp"
 
 using namespace mooncaf;
@@ -225,6 +226,34 @@ TEST_CASE_FIXTURE(decode_world,
   arrive(resumed);
   CHECK(count<attempt_failed>() == 0);
   CHECK(count<decode_action::begin>() == 1);
+}
+
+TEST_CASE_FIXTURE(decode_world, "whom decode's last check refused, and why, can be replayed") {
+  std::string file;
+  auto o = options_with(0, 2);
+  o.journal = [&](std::string_view bytes, bool) {
+    file += bytes;
+    return journal::written::whole;
+  };
+  core = decode_core{here, std::move(o), decode_model{}};
+  auto first = job_of(1, 5), strict = job_of(2, 6);
+  for (auto* j : {&first, &strict}) {
+    j->placement.check_at_decode = true;
+    j->tbt_slo_ns = 1;
+  }
+  arrive(first);  // alone it is as fast as it gets
+  arrive(strict);
+  CHECK(count<attempt_failed>() == 1);
+  core.close_journal();
+  std::vector<journal::worker_line> lines;
+  const auto again = journal::replay_worker(file, "j", &lines);
+  REQUIRE(again);
+  CHECK(!again->first);
+  CHECK(again->end == journal::ending::closed);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].text.ends_with("; taken into the batch"));
+  CHECK(lines[1].one_try == request_id{strict.id.owner()});
+  CHECK(lines[1].text.starts_with("would be one of 2 in a batch of 11 tokens: "));
 }
 
 TEST_CASE("a prompt goes to the device before it joins, but not at the cost of those who run") {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/sched/block_hash.hpp"
+#include "runtime/sched/journal/worker_replay.hpp"
 #include "tests/runtime/request/nodes.hpp"
 
 using namespace mooncaf;
@@ -675,4 +676,33 @@ TEST_CASE("a prefix on disk whose time is over is computed, in other slots than 
   w.hold({});
   CHECK(!w.has<prefill_action::fetch>());
   CHECK(w.one<prefill_action::compute>()->parts.at(0).start == 0);
+}
+
+TEST_CASE_FIXTURE(prefill_world,
+                  "what a worker loads, what came of it and what it computed can be replayed") {
+  std::string file;
+  auto o = options(prefetch_mode::wait_complete);
+  o.journal = [&](std::string_view bytes, bool) {
+    file += bytes;
+    return journal::written::whole;
+  };
+  core = prefill_core{here, std::move(o), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}};
+  const auto owner = reserve(job(18, here, 3));
+  auto got = three();
+  got.blocks.pop_back();
+  core.fetched(owner, got, now += 7ms);
+  look();
+  while (!has<first_token>()) step();
+  core.close_journal();
+  std::vector<journal::worker_line> lines;
+  const auto again = journal::replay_worker(file, "j", &lines);
+  REQUIRE(again);
+  CHECK(!again->first);
+  CHECK(again->decisions == 1);
+  REQUIRE(lines.size() == 3);
+  for (const auto& line : lines) CHECK(line.one_try == request_id{owner});
+  CHECK(
+      lines[0].text.starts_with("of 18 tokens 0 blocks are in memory, 3 more at another node (0.003 ms); "));
+  CHECK(lines[1].text.starts_with("2 of 3 blocks came from node " + to_string(holder) + " in 7.000 ms"));
+  CHECK(lines[2].text.starts_with("computed 10 tokens in "));
 }
