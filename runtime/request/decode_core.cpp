@@ -99,6 +99,12 @@ void decode_core::pass(withdraw& order, time_point) {
 }
 
 void decode_core::pass(forget& order, time_point) {
+  const auto found = answers_.find(order.owner);
+  if (found != answers_.end() && found->second.running) {
+    const auto& a = found->second;
+    decisions_.run(journal::answer_ended{request_id{order.owner}, a.produced, a.began - a.joined,
+                                         a.latest - a.began, a.longest});
+  }
   answers_.erase(order.owner);
   actions_.emplace_back(order);
 }
@@ -158,6 +164,7 @@ void decode_core::join(std::uint64_t owner, time_point now) {
       return attempts_.refuse(owner, refused->cause, refused->retry_after);
   }
   a.sequence->begin(first);
+  a.joined = now;
   ++a.produced;
   actions_.emplace_back(begin{owner, first});
   batch_.push(a.entry);
@@ -165,7 +172,11 @@ void decode_core::join(std::uint64_t owner, time_point now) {
 
 void decode_core::step(time_point now) {
   if (computing_) return;
-  for (const auto id : batch_.admit(now)) answers_.at(id.value).running = true;
+  for (const auto id : batch_.admit(now)) {
+    auto& a = answers_.at(id.value);
+    a.running = true;
+    a.began = a.latest = now;
+  }
   compute order;
   context_tokens_ = 0;
   for (const auto id : batch_.running()) {
@@ -221,7 +232,7 @@ void decode_core::step_ended(std::vector<decode_outcome> outcomes, duration took
       continue;
     }
     auto& a = answers_.at(outcome.owner);
-    chosen[a.gateway].runs.push_back(extend(outcome.owner, a, outcome));
+    chosen[a.gateway].runs.push_back(extend(outcome.owner, a, outcome, now));
     if (outcome.finish != finish_reason::none) finished.push_back(outcome.owner);
   }
   for (auto& [gateway, tokens] : chosen) actions_.emplace_back(send_tokens{gateway, std::move(tokens)});
@@ -229,7 +240,9 @@ void decode_core::step_ended(std::vector<decode_outcome> outcomes, duration took
   settle(now);
 }
 
-token_run decode_core::extend(std::uint64_t owner, answer& of, const decode_outcome& outcome) {
+token_run decode_core::extend(std::uint64_t owner, answer& of, const decode_outcome& outcome,
+                              time_point now) {
+  of.longest = std::max(of.longest, now - std::exchange(of.latest, now));
   auto& sequence = *of.sequence;
   auto& claim = attempts_.find(owner)->claim;
   const auto root = sequence.root();

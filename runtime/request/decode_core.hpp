@@ -100,6 +100,8 @@ class decode_core {
     std::shared_ptr<decode_sequence> sequence;
     bool on_device = false;  ///< its prompt has room there, until its first step has begun
     bool running = false;
+    time_point joined, began, latest;  ///< its prompt is there; its first step; its latest token
+    duration longest{};                ///< between two tokens
   };
   using tokens_by_gateway = std::unordered_map<node_id, token_batch>;
 
@@ -123,7 +125,7 @@ class decode_core {
   bool has_room(std::uint64_t owner, const decode_sequence& sequence);
   void not_grown(std::uint64_t owner, const error& why);
   /// @returns the tokens to send.
-  token_run extend(std::uint64_t owner, answer& of, const decode_outcome& outcome);
+  token_run extend(std::uint64_t owner, answer& of, const decode_outcome& outcome, time_point now);
 
   decode_core_options options_;
   decode_attempts attempts_;

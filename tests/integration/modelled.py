@@ -287,6 +287,9 @@ def the_journal_of_an_overloaded_server_tells_whom_it_refused():
             told = [line for line in explained.stdout.splitlines() if re.match(r"\S+/decisions\.(prefill|decode)0 \d+ ", line)]
             if stage == "refused at decode":
                 assert [w in t for w, t in zip(("; loads ", "computed ", "; refused: "), told)] == [True] * 3, told
+                served = next(line.split()[0] for line in listed if "refused" not in line)
+                whole = replay(*workers, journal, "--explain", served).stdout
+                assert "; taken into the batch" in whole and re.search(r"decode0 \d+ answered \d+ tokens in ", whole), whole
             else:
                 assert told == [], told
             print(f"    {' '.join(options)}: {refused} of {len(rows)} refused")

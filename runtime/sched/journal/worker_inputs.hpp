@@ -53,8 +53,19 @@ struct check_join {
   std::optional<rejection> call() const { return check_decode(question, decode_model{steps}); }
 };
 
+/// Decode: a try that joined is over, whether its answer is complete or not.
+struct answer_ended {
+  static constexpr const char* name = "answer_ended";
+  request_id one_try;
+  std::uint32_t tokens;  ///< of the answer until then, the first one included
+  duration waited;       ///< from the prompt's arrival until its first step
+  duration took;         ///< from then until its last token
+  duration longest;      ///< between two of its tokens
+  void call() const {}
+};
+
 /// In the journal each is known by its place here.
-using worker_inputs = std::tuple<weigh_load, load_ended, prompt_computed, check_join>;
+using worker_inputs = std::tuple<weigh_load, load_ended, prompt_computed, check_join, answer_ended>;
 
 /// Whether an input asks neither core nor queue.
 template <class In>

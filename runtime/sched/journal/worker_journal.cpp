@@ -37,6 +37,10 @@ void worker_journal::run(const prompt_computed& in) {
   if (encoder_) encoder_->record(in);
 }
 
+void worker_journal::run(const answer_ended& in) {
+  if (encoder_) encoder_->record(in);
+}
+
 void worker_journal::flush() {
   if (encoder_) encoder_->flush();
   if (encoder_ && !encoder_->open()) encoder_.reset();

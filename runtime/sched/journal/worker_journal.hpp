@@ -28,6 +28,7 @@ class worker_journal {
   /// Takes note of a fact.
   void run(const load_ended& in);
   void run(const prompt_computed& in);
+  void run(const answer_ended& in);
 
   /// Hands over the records so far; to be called now and then.
   void flush();

@@ -58,6 +58,11 @@ std::string text_of(const check_join& in) {
          " for a TBT of " + to_ms(q.tbt_slo);
 }
 
+std::string text_of(const answer_ended& in) {
+  return "answered " + std::to_string(in.tokens) + " tokens in " + to_ms(in.took) + ", " + to_ms(in.waited) +
+         " after its prompt came; longest between two " + to_ms(in.longest);
+}
+
 }  // namespace
 
 result<replay_result> replay_worker(std::string_view bytes, const std::string& name,

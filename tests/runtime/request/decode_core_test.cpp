@@ -242,15 +242,23 @@ TEST_CASE_FIXTURE(decode_world, "whom decode's last check refused, and why, can 
     j->tbt_slo_ns = 1;
   }
   arrive(first);  // alone it is as fast as it gets
+  const auto steps = all<decode_action::compute>().at(0).parts.at(0).sequence;
   arrive(strict);
   CHECK(count<attempt_failed>() == 1);
+  seen = {decode_action::compute{{{first.id.owner(), steps}}}};
+  now += 40ms;
+  step(11);
+  now += 90ms;
+  step(12, finish_reason::stop);
   core.close_journal();
   std::vector<journal::worker_line> lines;
   const auto again = journal::replay_worker(file, "j", &lines);
   REQUIRE(again);
   CHECK(!again->first);
   CHECK(again->end == journal::ending::closed);
-  REQUIRE(lines.size() == 2);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[2].text ==
+        "answered 3 tokens in 130.000 ms, 0.000 ms after its prompt came; longest between two 90.000 ms");
   CHECK(lines[0].text.ends_with("; taken into the batch"));
   CHECK(lines[1].one_try == request_id{strict.id.owner()});
   CHECK(lines[1].text.starts_with("would be one of 2 in a batch of 11 tokens: "));

@@ -43,7 +43,7 @@ class random_worker {
   void step() {
     now_ += std::chrono::milliseconds(below(90));
     const request_id one_try{(1 + below(500)) * 128ull};
-    switch (below(4)) {
+    switch (below(5)) {
       case 0: {
         load_question q;
         q.prompt_tokens = 1 + below(9000);
@@ -66,6 +66,8 @@ class random_worker {
       case 2:
         return to_.run(journal::prompt_computed{one_try, below(900), below(900), below(900), below(900),
                                                 some_time(), some_time()});
+      case 3:
+        return to_.run(journal::answer_ended{one_try, below(900), some_time(), some_time(), some_time()});
       default: {
         const decode_question q{below(32), below(90'000), below(9000), below(9), below(9) == 0, 1, 100ms};
         refusals += to_.run(journal::check_join{one_try, now_, q, some_model()}).has_value();
@@ -104,7 +106,7 @@ TEST_CASE("a worker's decisions are made again from its journal, bit by bit") {
     REQUIRE_MESSAGE(again, to_string(again.error()));
     CHECK(!again->first);
     CHECK(again->records == 3000);
-    CHECK(again->decisions > 1000);
+    CHECK(again->decisions > 900);
     CHECK(again->requests > 490);
     CHECK(again->end == journal::ending::closed);
     CHECK(lines.size() == 3000);
@@ -193,10 +195,14 @@ TEST_CASE("a worker's journal says what it did with a request, and why") {
   to.run(journal::prompt_computed{request_id{256}, 500, 0, 1400, 1100, 30ms, 1100ms});
   to.run(journal::check_join{
       request_id{256}, start + 2s, {9, 20'000, 3000, 0, false, 1, 50ms}, {{0.02, 1e-3, 1e-6}, 1}});
+  to.run(journal::answer_ended{request_id{256}, 300, 30ms, 12s, 190ms});
   to.flush();
   std::vector<journal::worker_line> lines;
   REQUIRE(journal::replay_worker(file, "j", &lines));
-  REQUIRE(lines.size() == 4);
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[4].text ==
+        "answered 300 tokens in 12000.000 ms, 30.000 ms after its prompt came; longest between two "
+        "190.000 ms");
   CHECK(lines[0].text ==
         "of 3000 tokens 5 blocks are in memory and 1 on the device, 4 more on its disk (40.000 ms), 15 more "
         "at another "
@@ -228,5 +234,6 @@ TEST_CASE("every record has the bytes that a worker's journals of this version h
   auto hurried = asked;
   hurried.tbt_slo = 1ms;
   record(journal::check_join{request_id{384}, start + 3s, hurried, {{0.02, 1e-3, 1e-6}, 1}});
+  record(journal::answer_ended{request_id{384}, 300, 30ms, 12s, 190ms});
   testing::check_golden("status/worker_journal.txt", text);
 }
