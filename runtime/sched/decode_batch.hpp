@@ -60,11 +60,8 @@ class decode_batch {
   /// It ended, or its owner withdrew it. Unknown ids are ignored.
   void cancel(request_id id);
 
+  /// Whether this request may join; for `check_decode`.
   decode_question question(const decode_entry& entry, duration tbt_slo) const;
-  std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
-                                 duration tbt_slo) const {
-    return check_decode(question(entry, tbt_slo), model);
-  }
 
   const std::vector<request_id>& running() const noexcept { return running_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }

@@ -7,9 +7,7 @@
 namespace mooncaf::sim {
 
 attempts::attempts(world& w, arrivals& source)
-    : w_(w),
-      source_(source),
-      queue_(w.conductor, {w.options.max_queued, from_seconds(w.options.ttft_slo_s)}) {}
+    : w_(w), source_(source), queue_(w.journal, w.conductor, w.queue_options()) {}
 
 std::vector<decision>& attempts::ask(std::uint32_t slot) {
   const auto& r = w_.requests[slot];

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/sched/admission_queue.hpp"
+#include "runtime/sched/journal/recorded_core.hpp"
 #include "runtime/sim/arrivals.hpp"
 #include "runtime/sim/decode_instance.hpp"
 #include "runtime/sim/step_history.hpp"
@@ -78,7 +78,7 @@ class attempts {
 
   world& w_;
   arrivals& source_;
-  admission_queue queue_;
+  recorded_queue queue_;
   std::vector<decision> decided_;
   std::unordered_map<std::uint32_t, past_attempts> past_;  // by slot
   std::uint64_t missed_ = 0;

@@ -55,10 +55,9 @@ class decode_instance {
         max_batch_(options.max_batch),
         jitter_(jitter) {}
 
-  /// The production double check. @returns why the request should not join, or nothing.
-  std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
-                                 duration tbt_slo) const {
-    return batch_.check(entry, model, tbt_slo);
+  /// Of the production's double check.
+  decode_question question(const decode_entry& entry, duration tbt_slo) const {
+    return batch_.question(entry, tbt_slo);
   }
   /// A request with its KV here. @param tokens  that it will generate here; at least 1.
   /// @returns false if it could never fit the memory.

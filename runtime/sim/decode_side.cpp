@@ -40,7 +40,10 @@ void decode_side::arrived(std::uint32_t slot) {
   entry.context_tokens = r.prompt_tokens;
   entry.max_tokens = requests_.max_tokens_of(r);
   std::optional<rejection> refused;
-  if (r.check_at_decode) refused = d.check(entry, believed_, tbt_slo);
+  if (r.check_at_decode) {
+    refused = w_.decisions.run(
+        journal::check_join{r.id, w_.time.clock(), d.question(entry, tbt_slo), believed_.state()});
+  }
   if (!refused && !d.push(entry, r.decode_tokens)) {
     refused =
         rejection{{ec::out_of_space, "longer than a decode instance's memory"}, {}, reject_stage::at_decode};

@@ -9,6 +9,7 @@
 #include "config/defaults.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
+#include "runtime/sched/journal/sink.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefetch_policy.hpp"
 #include "runtime/sim/disturbance.hpp"
@@ -86,6 +87,8 @@ struct simulation_options {
   /// Requests that come in this span count as `judged_met`.
   double judged_from_s = 0, judged_to_s = 0;
   std::vector<std::uint64_t> watch;  ///< hash ids: their replicas are counted over time
+  journal::sink journal;         ///< gets what the conductor is told and decides; empty: nothing is written
+  journal::sink worker_journal;  ///< … what workers decide
 
   /// A TBT up to which it need not be exact. Admission learns from no TBT below half of the SLO (`tbt_margin`).
   double tbt_is_fine_s() const noexcept {

@@ -41,7 +41,7 @@ load_plan prefix_loader::plan(const request_state_record& r, const placement& wh
     return c_.learned.estimate(r.prefill, w_.layout.machine_of(where.source), blocks * block_bytes);
   };
   q.ask(disk, link);
-  return plan_load(q, c_.prefills.believed());
+  return w_.decisions.run(journal::weigh_load{r.id, w_.time.clock(), q, c_.prefills.believed().state()});
 }
 
 /// When a request joins the queue if its prefix comes in parts beside its first step: as `layer_arrival`

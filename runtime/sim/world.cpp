@@ -30,8 +30,10 @@ world::world(const simulation_options& o)
       layout(o),
       prefill_costs(o.hardware),
       decode_costs(o.decode_profile()),
-      conductor(conductor_options_of(o)),
+      conductor(journal, conductor_options_of(o)),
+      decisions(o.worker_journal),
       noise(o.seed) {
+  if (o.journal) journal.begin(conductor.options(), queue_options(), o.journal);
   if (o.slo_share != 1) conductor.play_by({o.admission, o.slo_share}, {}, {});
 }
 

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <span>
 
-#include "runtime/sched/conductor_core.hpp"
+#include "runtime/sched/journal/recorded_core.hpp"
+#include "runtime/sched/journal/worker_journal.hpp"
 #include "runtime/sim/agenda.hpp"
 #include "runtime/sim/cluster_layout.hpp"
 #include "runtime/sim/cost_model.hpp"
@@ -26,10 +27,15 @@ struct world {
   const cost_model prefill_costs, decode_costs;  ///< how long steps take
   agenda time;
   request_table requests;
-  conductor_core conductor;  ///< as it runs in a live cluster
-  random_source noise;       ///< of step times
-  outcome out;               ///< every figure has one part that counts it
+  journal::recorder journal;
+  recorded_core conductor;            ///< as it runs in a live cluster
+  journal::worker_journal decisions;  ///< of all workers
+  random_source noise;                ///< of step times
+  outcome out;                        ///< every figure has one part that counts it
 
+  admission_queue_options queue_options() const noexcept {
+    return {options.max_queued, from_seconds(options.ttft_slo_s)};
+  }
   /// Leading blocks of a prompt that need not be computed, wherever they are.
   std::span<const block_key> reusable_keys(const request_state_record& r) const {
     const auto reusable = (r.prompt_tokens - 1) / options.hardware.block_tokens;

@@ -66,7 +66,7 @@ MAY_INCLUDE = {
     "runtime/trace": [BASE, "runtime/request"],
     "runtime/ranks": [BASE, "runtime/model", "gpu", "storage/arena.hpp", "transport", "transport/net/bytes.hpp"],
     "runtime/compute": [BASE, "runtime/log", "runtime/request", "runtime/model", "runtime/sched", "gpu", "gpu/cuda/dma_buf.hpp", "storage", "transport"],
-    "runtime/sim": [BASE, "runtime/pages", "runtime/sched", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp",
+    "runtime/sim": [BASE, "runtime/pages", "runtime/sched", "runtime/sched/journal", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp",
                     "config", "runtime/launch", "storage/copy_survey.hpp", "storage/eviction.hpp", "storage/prefix_tree.hpp",
                     "storage/write_policy.hpp"],
     "runtime/sim/cli": [BASE, "runtime/sim", "runtime/sched", "runtime/sched/journal", "runtime/model", "runtime/loading", "gpu",

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <fstream>
+#include <memory>
 
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 struct simulate_request {
   simulation_request simulation;
-  std::string trace, report, config;
+  std::string trace, report, config, journal;
   std::uint32_t trace_block_tokens = 0;
   bool json = false;
 };
@@ -34,10 +35,34 @@ command_line simulate_line(simulate_request& r) {
   line.arguments.push_back(config_argument(r.config));
   line.arguments.push_back(trace_blocks(r.trace_block_tokens));
   line.arguments.push_back(text("report", "FILE.html", "write a page with plots", r.report));
+  line.arguments.push_back(text(
+      "journal", "FILE",
+      "write what the conductor is told and decides, for mooncaf replay, as a server's --journal does; what "
+      "workers decide goes to FILE.workers",
+      r.journal));
   line.arguments.push_back(flag("json", "print JSON instead of a table", r.json));
   for (auto& a : simulation_arguments(r.simulation)) line.arguments.push_back(std::move(a));
   for (auto& a : elastic_arguments(r.simulation)) line.arguments.push_back(std::move(a));
   return line;
+}
+
+result<journal::sink> written_to(const std::string& path) {
+  const auto file = std::make_shared<std::ofstream>(path, std::ios::binary);
+  if (!*file) return fail(ec::io_error, "--journal: cannot write " + path);
+  return journal::sink{[file](std::string_view bytes, bool) {
+    file->write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return *file ? journal::written::whole : journal::written::failed;
+  }};
+}
+
+result<void> keep_journals(const std::string& file, simulation_options& options) {
+  if (file.empty()) return {};
+  auto conductor = written_to(file), workers = written_to(file + ".workers");
+  if (!conductor) return fail(conductor.error());
+  if (!workers) return fail(workers.error());
+  options.journal = std::move(*conductor);
+  options.worker_journal = std::move(*workers);
+  return {};
 }
 
 result<outcome> run(const simulate_request& r, simulation_options& options, const invocation& here) {
@@ -77,6 +102,7 @@ int simulate_command(std::span<const std::string> args, const console& io) {
   if (const auto status = here.begin_with_trace(line, args, request.trace)) return *status;
   auto options = resolve(request.simulation);
   if (!options) return here.wrong(options.error(), 2);
+  if (const auto kept = keep_journals(request.journal, *options); !kept) return here.wrong(kept.error(), 1);
   const auto out = run(request, *options, here);
   here.clear_progress();
   if (!out) return here.wrong(out.error(), 1);

@@ -211,12 +211,12 @@ TEST_CASE("room is kept for every token that a request may still generate") {
 TEST_CASE("the double check counts everyone who is or will be in the batch") {
   const decode_model model{linear_decode(0.01)};
   decode_batch batch{{8}};
-  CHECK(!batch.check(entry(1), model, 1ms));
+  CHECK(!check_decode(batch.question(entry(1), 1ms), model));
   for (std::uint64_t id = 1; id <= 3; ++id) batch.push(entry(id));
   batch.admit(start);
   batch.push(entry(4));
-  CHECK(!batch.check(entry(5), model, 15ms + 100us));  // 10 ms + 5
-  const auto refused = batch.check(entry(5), model, 14ms + 900us);
+  CHECK(!check_decode(batch.question(entry(5), 15ms + 100us), model));  // 10 ms + 5
+  const auto refused = check_decode(batch.question(entry(5), 14ms + 900us), model);
   REQUIRE(refused.has_value());
   CHECK(refused->stage == reject_stage::at_decode);
 }

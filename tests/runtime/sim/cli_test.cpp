@@ -129,6 +129,29 @@ TEST_CASE("prefill and decode machines of a plan serve one model, each with the 
   CHECK(none.err.find("8 x 48 GB of memory") != std::string::npos);
 }
 
+TEST_CASE("a simulated run is replayed and explained like a server's, by its journals") {
+  const scratch_file trace{small_trace()}, conductor{""};
+  const auto run = program({"simulate", trace.path(), "--prefill", "2", "--decode", "1", "--speed", "8",
+                            "--journal", conductor.path()});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  const auto of_workers = conductor.path() + ".workers";
+  const auto again = program({"replay", of_workers, conductor.path(), "--explain", "#150"});
+  std::remove(of_workers.c_str());
+  CHECK_MESSAGE(again.status == 0, again.err);
+  CHECK(again.out.starts_with("request "));
+  CHECK(again.out.find("prefill instance ") != std::string::npos);
+  CHECK(again.out.find(conductor.path() + ": ") != std::string::npos);
+  CHECK(again.out.find("\n" + of_workers + " ") != std::string::npos);
+  CHECK(again.out.find("; without a load ") != std::string::npos);
+  const auto alone = program({"replay", conductor.path(), "--explain", "#201"});
+  CHECK(alone.status == 1);
+  CHECK(alone.err == "mooncaf replay: --explain #201: no such request; --list names them\n");
+  CHECK(program({"replay"}).status == 2);
+  const auto nowhere = program({"simulate", trace.path(), "--journal", "/nowhere/at/all"});
+  CHECK(nowhere.status == 1);
+  CHECK(nowhere.err == "mooncaf simulate: --journal: cannot write /nowhere/at/all\n");
+}
+
 TEST_CASE("a report is one page that fetches nothing") {
   const scratch_file trace{small_trace()};
   const auto page_path = trace.path() + ".html";

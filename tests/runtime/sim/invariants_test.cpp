@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <deque>
 
+#include "runtime/sched/journal/worker_replay.hpp"
 #include "runtime/sim/random.hpp"
 #include "runtime/sim/report.hpp"
 #include "tests/runtime/sim/world.hpp"
@@ -49,9 +51,19 @@ simulation_options random_options(random_source& random) {
   return o;
 }
 
+journal::sink kept_in(std::string& file) {
+  return [&file](std::string_view bytes, bool) {
+    file += bytes;
+    return journal::written::whole;
+  };
+}
+
 }  // namespace
 
-TEST_CASE("whatever is simulated, every request ends exactly once and no instance is busier than the clock") {
+TEST_CASE(
+    "whatever is simulated, every request ends exactly once, no instance is busier than the clock, and every "
+    "decision follows again") {
+  std::deque<std::pair<std::string, std::string>> journals;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     random_source random{seed};
     workload_options w;
@@ -61,8 +73,11 @@ TEST_CASE("whatever is simulated, every request ends exactly once and no instanc
     w.seed = seed;
     auto records = all_of(w);
     for (auto& r : records) r.share.owner = random.below(4), r.share.weight = 1 + r.share.owner;
-    const auto options = random_options(random);
+    auto options = random_options(random);
     REQUIRE(check_options(options));
+    auto& [of_conductor, of_workers] = journals.emplace_back();
+    options.journal = kept_in(of_conductor);
+    options.worker_journal = kept_in(of_workers);
     simulation s{options};
     const auto out = s.run(*replay_of(records));
     REQUIRE(out);
@@ -88,6 +103,20 @@ TEST_CASE("whatever is simulated, every request ends exactly once and no instanc
     if (!options.local_cache || options.hardware.dram_tokens == 0) CHECK(out->hit_share() == 0);
     if (options.policy != placement_policy::kvcache_centric) CHECK(out->fetches == 0);
   }
+  // The journals end with the simulations: what was decided in each follows again from what was told.
+  std::uint64_t requests = 0, by_workers = 0;
+  for (const auto& [conductor, workers] : journals) {
+    const auto again = journal::replay(conductor, "conductor");
+    const auto worked = journal::replay_worker(workers, "workers");
+    REQUIRE(again);
+    REQUIRE(worked);
+    CHECK(!again->first);
+    CHECK(!worked->first);
+    requests += again->requests;
+    by_workers += worked->decisions;
+  }
+  CHECK(requests >= 60 * 250);
+  CHECK(by_workers > 1000);
 }
 
 TEST_CASE("the same seed gives the same bytes") {
