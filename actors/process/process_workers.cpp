@@ -48,6 +48,18 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
   return r;
 }
 
+/// Processes of one host that read one file of options, and have no names, want the same file: the first has it, and
+/// the others serve without.
+result<journal::sink> open_worker_journal(const scheduler_options& o, const std::string& name,
+                                          worker_role role, std::uint32_t number) {
+  if (o.journal.empty()) return journal::sink{};
+  auto opened = open_journal(worker_journal_path(o.journal, name, role, number), o.journal_limit);
+  if (opened || opened.error() != ec::already_exists) return opened;
+  log_warn("journal",
+           {{"problem", opened.error().detail}, {"now", "this worker's decisions are not written down"}});
+  return journal::sink{};
+}
+
 result<std::unique_ptr<pass_stage>> as_stage(result<std::unique_ptr<model_runner>> made) {
   if (!made) return fail(made.error());
   return std::unique_ptr<pass_stage>{std::move(*made)};
@@ -292,11 +304,9 @@ result<void> process::spawn_workers() {
       if (!machine) return fail(machine.error());
       auto links = next_links();
       links.health = health_;
-      if (const auto& s = o.scheduler; !s.journal.empty()) {
-        auto opened = open_journal(worker_journal_path(s.journal, o.cluster.name, role, i), s.journal_limit);
-        if (!opened) return fail(opened.error());
-        links.journal = std::move(*opened);
-      }
+      auto journal = open_worker_journal(o.scheduler, o.cluster.name, role, i);
+      if (!journal) return fail(journal.error());
+      links.journal = std::move(*journal);
       while (role == worker_role::prefill && links.beside.size() + 1 < (*machine)->runner->stages())
         links.beside.push_back(new_executor());
       if (role == worker_role::decode && context_->device_blocks) links.loads = new_executor();

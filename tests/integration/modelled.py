@@ -132,8 +132,9 @@ def tbt(gaps):
 
 # ---- clusters
 
-def start(cluster, prefill, decode, processes, profile, scale, *more, key=None):
-    """`prefill` + `decode` instances in one process, or each in one of its own. Returns a client and its port."""
+def start(cluster, prefill, decode, processes, profile, scale, *more, key=None, workers=()):
+    """`prefill` + `decode` instances in one process, or each in one of its own, which has the options `workers`, too. Returns a
+    client and its port."""
     http, control = free_port(), free_port()
     common = ["--device", f"model:{profile}", "--time-scale", str(scale), "--metrics-listen", "127.0.0.1:0",
               "--data-listen", "127.0.0.1:0", "--model="]
@@ -142,7 +143,7 @@ def start(cluster, prefill, decode, processes, profile, scale, *more, key=None):
         cluster.start("all", *common, *front, "--prefill-instances", str(prefill), "--decode-instances", str(decode))
     else:
         cluster.start("front", "--role", "conductor,gateway", *common, *front)
-        join = [*common, "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0"]
+        join = [*common, *workers, "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0"]
         for i in range(prefill):
             cluster.start(f"prefill{i}", "--role", "prefill", "--prefill-instances", "1", *join)
         for i in range(decode):
@@ -218,7 +219,8 @@ def a_journal_of_a_served_trace_replays():
     with Cluster() as cluster:
         journal = pathlib.Path(cluster.folder.name) / "decisions"
         rows, _ = small_trace(cluster.folder.name, 60)
-        client, http = start(cluster, 3, 2, True, "h200-llama8b", 10, "--admission", "early", "--journal", str(journal))
+        client, http = start(cluster, 3, 2, True, "h200-llama8b", 10, "--admission", "early", "--journal", str(journal),
+                             workers=("--journal", str(journal)))
         answers = asyncio.run(play(http, rows, 10))
         assert sum(a["status"] == 200 for a in answers) == len(rows), [a["status"] for a in answers]
         # A node that dies and one that stops are inputs, too.
@@ -235,6 +237,11 @@ def a_journal_of_a_served_trace_replays():
         lengths = sorted((r["input_length"], r["output_length"]) for r in asked)
         sent = sorted([*((r["input_length"], r["output_length"]) for r in rows), (2100, 5)])
         assert lengths == sent, (lengths, sent, made.stderr)
+        # Of workers that would have one journal, being nameless, one has it; the others say so, and serve.
+        told = [p.output().count("is written by another process; give each a --journal or a --name") for n, p in cluster.processes.items()
+                if n != "front"]
+        assert sorted(told) == [0, 0, 1, 1, 1], told
+        assert replay(*(journal.with_name(f"decisions.{w}") for w in ("prefill0", "decode0"))).stdout.count("all the same") == 2
         explained = replay(journal, "--explain", f"#{len(rows)}")
         assert explained.stdout.count("\n> ") == 2 and "prefill instance" in explained.stdout, explained.stdout
         # As after a power cut in mid-write.
