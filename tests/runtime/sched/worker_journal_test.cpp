@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <random>
 
 #include "runtime/sched/journal/encoder.hpp"
@@ -167,6 +168,38 @@ TEST_CASE("a worker's journal cut or altered anywhere is read as far as it is so
       CHECK(noticed);
     }
   }
+}
+
+TEST_CASE("questions that no worker asks are answered when a file holds them") {
+  std::string file;
+  std::mt19937_64 random{9};
+  {
+    journal::worker_journal to{collected_in(file)};
+    const auto any = [&] {
+      const std::uint64_t extremes[] = {0, 1, random(), ~std::uint64_t{0}, std::uint64_t{1} << 63};
+      return extremes[random() % 5];
+    };
+    const auto tokens = [&] { return static_cast<std::uint32_t>(any()); };
+    const auto time = [&] { return duration{static_cast<std::int64_t>(any())}; };
+    const auto model = [&] {
+      const auto weight = [&] { return std::bit_cast<double>(any()); };
+      return model_state{{weight(), weight(), weight()}, weight()};
+    };
+    for (int i = 0; i < 5000; ++i) {
+      const load_question q{tokens(), tokens(), tokens(), tokens(), tokens(), tokens(),
+                            tokens(), tokens(), time(),   time(),   time()};
+      to.run(journal::weigh_load{request_id{any()}, start + i * 1ms, q, model()});
+      const decode_question join{
+          any(), any(), tokens(), tokens(), any() == 1, static_cast<std::uint8_t>(any()), time()};
+      static_cast<void>(to.run(journal::check_join{request_id{any()}, start + i * 1ms, join, model()}));
+      to.run(journal::answer_ended{request_id{any()}, tokens(), time(), time(), time()});
+    }
+  }
+  std::vector<journal::worker_line> lines;
+  const auto again = journal::replay_worker(file, "j", &lines);
+  REQUIRE_MESSAGE(again, to_string(again.error()));
+  CHECK(!again->first);
+  CHECK(lines.size() == 15'000);
 }
 
 TEST_CASE("journals of conductors and of workers are told apart") {
