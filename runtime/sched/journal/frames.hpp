@@ -1,7 +1,8 @@
 #pragma once
 // The frames of a journal's file. A part of it that is lost, altered or moved is found and counted.
 //
-//   file    "mooncafJ" (a conductor's) or "mooncafW" (a worker's), version (u32)   frame   frame   …   closing frame        all little-endian
+//   file    "mooncafJ" (a conductor's) or "mooncafW" (a worker's), version (u32)   frame   frame   …   closing frame
+//           all little-endian
 //   frame   kind, length of the payload, its number, records in it (u32 each), records before it, digest of
 //           the header before, of the payload, and of this header (xxh3, u64 each); payload: records.
 //           The payload of the closing frame is why nothing follows (u8)

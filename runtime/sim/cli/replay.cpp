@@ -135,8 +135,8 @@ int replay_command(std::span<const std::string> args, const console& io) {
   int worst = 0;
   for (const auto& journal : journals) {
     const int status = journal.of_worker() ? run.worker(journal) : run.conductor(journal);
-    if (status == 1 || worst == 0) worst = status;
     if (status == 1) return 1;
+    worst = std::max(worst, status);
   }
   if (!wanted.empty() && !run.told)
     return here.wrong({ec::not_found, "--explain " + wanted + ": no such request; --list names them"}, 1);

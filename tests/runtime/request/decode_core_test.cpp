@@ -15,6 +15,7 @@
 #include "runtime/sched/block_hash.hpp"
 #include "runtime/sched/journal/worker_replay.hpp"
 #include "tests/runtime/request/nodes.hpp"
+#include "tests/support/kept_journal.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;
@@ -231,10 +232,7 @@ TEST_CASE_FIXTURE(decode_world,
 TEST_CASE_FIXTURE(decode_world, "whom decode's last check refused, and why, can be replayed") {
   std::string file;
   auto o = options_with(0, 2);
-  o.journal = [&](std::string_view bytes, bool) {
-    file += bytes;
-    return journal::written::whole;
-  };
+  o.journal = kept_in(file);
   core = decode_core{here, std::move(o), decode_model{}};
   auto first = job_of(1, 5), strict = job_of(2, 6);
   for (auto* j : {&first, &strict}) {

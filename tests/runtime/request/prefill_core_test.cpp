@@ -15,6 +15,7 @@
 #include "runtime/sched/block_hash.hpp"
 #include "runtime/sched/journal/worker_replay.hpp"
 #include "tests/runtime/request/nodes.hpp"
+#include "tests/support/kept_journal.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;
@@ -682,10 +683,7 @@ TEST_CASE_FIXTURE(prefill_world,
                   "what a worker loads, what came of it and what it computed can be replayed") {
   std::string file;
   auto o = options(prefetch_mode::wait_complete);
-  o.journal = [&](std::string_view bytes, bool) {
-    file += bytes;
-    return journal::written::whole;
-  };
+  o.journal = kept_in(file);
   core = prefill_core{here, std::move(o), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}};
   const auto owner = reserve(job(18, here, 3));
   auto got = three();

@@ -8,19 +8,12 @@
 #include "runtime/sched/journal/requests.hpp"
 #include "tests/runtime/sched/world.hpp"
 #include "tests/support/golden_text.hpp"
+#include "tests/support/kept_journal.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;
 
 namespace {
-
-/// Keeps a journal in memory.
-journal::sink into(std::string& file) {
-  return [&file](std::string_view bytes, bool) {
-    file += bytes;
-    return journal::written::whole;
-  };
-}
 
 /// A conductor's core and queue, and the journal of both in memory.
 struct recorded_world {
@@ -185,7 +178,7 @@ std::string random_journal(std::uint64_t seed, int steps, made_of_all* made = nu
   std::string file;
   {
     recorded_world w{options_of(seed), {6, 30s}};
-    w.record(into(file));
+    w.record(kept_in(file));
     random_life life{w, seed};
     for (int i = 0; i < 4; ++i) {
       life.steps(steps / 4);
@@ -243,7 +236,7 @@ TEST_CASE(
     options.admission = admission_policy::queue;
     std::string file;
     recorded_world w{options, {4, 5s}};
-    w.record(into(file));
+    w.record(kept_in(file));
     w.add_pair(2);
     std::vector<request_id> placed;
     const auto note = [&](const std::vector<decision>& decided, bool later) {
@@ -290,7 +283,7 @@ TEST_CASE("a replay that comes to another decision names the first, with what wa
   std::string altered;
   recorded_world other{small_options()};
   other.add_pair();
-  other.record(into(altered));
+  other.record(kept_in(altered));
   other.core.heartbeat(node_id{1}, start);
   CHECK(other.submit(request_of(7, keys, 1050), start).size() == 1);
   other.to.flush();
@@ -309,7 +302,7 @@ TEST_CASE("a replay whose queue lets a request go first that waited behind anoth
   // Written with ageing that a replay does not know of.
   std::string file;
   recorded_world w{options, {10, 1s}};
-  w.to.begin(w.core.options(), {10, 1h}, into(file));
+  w.to.begin(w.core.options(), {10, 1h}, kept_in(file));
   w.add_pair(1);
   for (std::uint64_t id = 1; id <= 2; ++id) CHECK(w.submit(request_of(id, {}, 5000), start).size() == 1);
   auto low = request_of(3, {}, 5000), high = request_of(4, {}, 5000);
@@ -460,7 +453,7 @@ TEST_CASE("a recorder that may write no more goes on without its journal, and th
 TEST_CASE("keys that were seen before cost next to nothing") {
   std::string file;
   recorded_world w{small_options()};
-  w.record(into(file));
+  w.record(kept_in(file));
   const auto keys = chain(1, 200);
   const auto cost = [&](auto&& call) {
     w.to.flush();
@@ -508,7 +501,7 @@ TEST_CASE("an explanation lists every instance, and the first is what the policy
     options.admission = admission_policy::none;
     std::string file;
     recorded_world w{options};
-    w.record(into(file));
+    w.record(kept_in(file));
     random_life{w, seed}.steps(1500);
     w.to.flush();
     comparison compares;
@@ -523,7 +516,7 @@ TEST_CASE(
   options.admission = admission_policy::queue;
   std::string file;
   recorded_world w{options, {2, 30s}};
-  w.record(into(file));
+  w.record(kept_in(file));
   w.add_pair(1);
   for (std::uint64_t id = 1; id <= 2; ++id) CHECK(w.submit(request_of(id, {}, 5000), start).size() == 1);
   for (std::uint64_t id = 3; id <= 5; ++id) static_cast<void>(w.submit(request_of(id, {}, 5000), start + 1s));
@@ -580,7 +573,7 @@ TEST_CASE(
   auto options = small_options();
   options.admission = admission_policy::queue;
   recorded_world w{options, {1, 30s}};
-  w.record(into(file));
+  w.record(kept_in(file));
   w.add_pair(4);
   REQUIRE(w.core.add_node(node_id{9}));
   const auto at = [](int ms) { return time_point{} + std::chrono::milliseconds(1000 + ms); };
@@ -645,7 +638,7 @@ TEST_CASE("every record has the bytes that journals of this version have") {
   std::string file, text;
   conductor_options options = small_options();
   options.ttft_slo = 3s;
-  journal::encoder to{options, {7, 8s}, into(file)};
+  journal::encoder to{options, {7, 8s}, kept_in(file)};
   const auto keys = chain(7, 5);
   const std::vector peers{node_id{3}, node_id{4}};
   const std::vector avoid{worker_id{31}};

@@ -11,18 +11,12 @@
 #include "runtime/sched/journal/worker_replay.hpp"
 #include "tests/runtime/sched/world.hpp"
 #include "tests/support/golden_text.hpp"
+#include "tests/support/kept_journal.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;
 
 namespace {
-
-journal::sink collected_in(std::string& file) {
-  return [&file](std::string_view bytes, bool) {
-    file += bytes;
-    return journal::written::whole;
-  };
-}
 
 /// What a worker meets in its life, from a seed.
 class random_worker {
@@ -83,7 +77,7 @@ class random_worker {
 
 std::string random_worker_journal(std::uint64_t seed, int steps) {
   std::string file;
-  journal::worker_journal to{collected_in(file)};
+  journal::worker_journal to{kept_in(file)};
   random_worker worker{to, seed};
   worker.steps(steps);
   CHECK(worker.loads > 0);
@@ -98,7 +92,7 @@ TEST_CASE("a worker's decisions are made again from its journal, bit by bit") {
     CAPTURE(seed);
     std::string file;
     {
-      journal::worker_journal to{collected_in(file)};
+      journal::worker_journal to{kept_in(file)};
       random_worker worker{to, seed};
       worker.steps(3000);
     }
@@ -116,7 +110,7 @@ TEST_CASE("a worker's decisions are made again from its journal, bit by bit") {
 
 TEST_CASE("a worker without a journal decides the same") {
   std::string file;
-  journal::worker_journal writes{collected_in(file)}, does_not{{}};
+  journal::worker_journal writes{kept_in(file)}, does_not{{}};
   random_worker one{writes, 7}, other{does_not, 7};
   one.steps(2000);
   other.steps(2000);
@@ -127,7 +121,7 @@ TEST_CASE("a worker without a journal decides the same") {
 TEST_CASE("a decision that does not follow from what was known is named") {
   std::string file;
   {
-    journal::encoder to{collected_in(file)};
+    journal::encoder to{kept_in(file)};
     load_question q;
     q.prompt_tokens = 1000;
     q.block_tokens = 100;
@@ -174,7 +168,7 @@ TEST_CASE("questions that no worker asks are answered when a file holds them") {
   std::string file;
   std::mt19937_64 random{9};
   {
-    journal::worker_journal to{collected_in(file)};
+    journal::worker_journal to{kept_in(file)};
     const auto any = [&] {
       const std::uint64_t extremes[] = {0, 1, random(), ~std::uint64_t{0}, std::uint64_t{1} << 63};
       return extremes[random() % 5];
@@ -204,8 +198,8 @@ TEST_CASE("questions that no worker asks are answered when a file holds them") {
 
 TEST_CASE("journals of conductors and of workers are told apart") {
   std::string workers, conductors;
-  { journal::encoder to{collected_in(workers)}; }
-  { journal::encoder to{{}, {}, collected_in(conductors)}; }
+  { journal::encoder to{kept_in(workers)}; }
+  { journal::encoder to{{}, {}, kept_in(conductors)}; }
   CHECK(journal::replay_worker(workers, "w")->records == 0);
   CHECK(journal::replay_worker(conductors, "c").error().detail ==
         "c: offset 0: this is no journal of a worker of mooncaf");
@@ -214,7 +208,7 @@ TEST_CASE("journals of conductors and of workers are told apart") {
 
 TEST_CASE("a worker's journal says what it did with a request, and why") {
   std::string file;
-  journal::worker_journal to{collected_in(file)};
+  journal::worker_journal to{kept_in(file)};
   load_question q;
   q.prompt_tokens = 3000;
   q.block_tokens = 100;
@@ -251,7 +245,7 @@ TEST_CASE("a worker's journal says what it did with a request, and why") {
 
 TEST_CASE("every record has the bytes that a worker's journals of this version have") {
   std::string file, text;
-  journal::worker_journal to{collected_in(file)};
+  journal::worker_journal to{kept_in(file)};
   const auto record = [&]<class In>(const In& in) {
     static_cast<void>(to.run(in));
     to.flush();

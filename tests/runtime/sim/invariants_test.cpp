@@ -7,6 +7,7 @@
 #include "runtime/sim/random.hpp"
 #include "runtime/sim/report.hpp"
 #include "tests/runtime/sim/world.hpp"
+#include "tests/support/kept_journal.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::sim;
@@ -51,13 +52,6 @@ simulation_options random_options(random_source& random) {
   return o;
 }
 
-journal::sink kept_in(std::string& file) {
-  return [&file](std::string_view bytes, bool) {
-    file += bytes;
-    return journal::written::whole;
-  };
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -76,8 +70,8 @@ TEST_CASE(
     auto options = random_options(random);
     REQUIRE(check_options(options));
     auto& [of_conductor, of_workers] = journals.emplace_back();
-    options.journal = kept_in(of_conductor);
-    options.worker_journal = kept_in(of_workers);
+    options.journal = test::kept_in(of_conductor);
+    options.worker_journal = test::kept_in(of_workers);
     simulation s{options};
     const auto out = s.run(*replay_of(records));
     REQUIRE(out);
