@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "runtime/base/posix.hpp"
@@ -51,14 +53,27 @@ std::string older(const std::string& path, int age) { return path + "." + std::t
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-/// PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on; unless another process writes to PATH.
+bool is_at(int fd, const std::string& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+         open.st_ino == named.st_ino;
+}
+
+/// PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on; unless another process writes to PATH. Who
+/// renames holds the lock of the file at PATH, so that of processes that start at once one does.
 result<void> put_aside(const std::string& path) {
   const unique_fd there{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (there && ::flock(there.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!there) {
+    if (errno == ENOENT) return {};
+    return fail(ec::io_error, "journal: cannot open " + path + ": " + errno_text());
+  }
+  if (::flock(there.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(
         ec::already_exists,
         "journal: " + path + " is written by another process; give each a --journal or a --name of its own");
   }
+  if (!is_at(there.get(), path)) return {};  // put aside by another process, between the two calls
   int free = 1;
   while (free <= journals_kept && exists(older(path, free))) ++free;
   if (free > journals_kept) {
@@ -73,15 +88,26 @@ result<void> put_aside(const std::string& path) {
   return {};
 }
 
+/// Gives the file `unnamed` the name `path`, which another process may take or free meanwhile.
+result<void> take_name(const std::string& unnamed, const std::string& path) {
+  while (::link(unnamed.c_str(), path.c_str()) != 0) {
+    if (errno != EEXIST) return fail(ec::io_error, "journal: cannot create " + path + ": " + errno_text());
+    if (const auto aside = put_aside(path); !aside) return aside;
+  }
+  return {};
+}
+
 }  // namespace
 
 result<journal::sink> open_journal(const std::string& path, std::uint64_t limit_bytes) {
-  if (exists(path)) {
-    if (const auto aside = put_aside(path); !aside) return fail(aside.error());
-  }
-  unique_fd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+  // Locked before it has its name: no other process ever sees a file at `path` that seems to be nobody's.
+  auto unnamed = path + ".XXXXXX";
+  unique_fd fd{::mkostemp(unnamed.data(), O_CLOEXEC)};
   if (!fd) return fail(ec::io_error, "journal: cannot create " + path + ": " + errno_text());
-  static_cast<void>(::flock(fd.get(), LOCK_EX | LOCK_NB));  // a new file, which nobody else has open
+  static_cast<void>(::flock(fd.get(), LOCK_EX | LOCK_NB));
+  const auto named = take_name(unnamed, path);
+  ::unlink(unnamed.c_str());
+  if (!named) return fail(named.error());
   const auto file = std::make_shared<journal_file>(journal_file{path, limit_bytes, std::move(fd)});
   return journal::sink{[file](std::string_view bytes, bool last) { return file->append(bytes, last); }};
 }

@@ -5,9 +5,14 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "runtime/sched/journal/reader.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -55,6 +60,32 @@ TEST_CASE("a journal that is being written is not put aside") {
   }
   CHECK(open_journal(path, 1 << 20));
   CHECK(text_of(path + ".1") == "whole");
+}
+
+TEST_CASE("of processes that start at once with one journal, one has it, and no file is lost") {
+  const test::temp_dir dir;
+  const auto path = dir / "decisions";
+  for (int round = 0; round < 100; ++round) {
+    std::vector<std::optional<result<journal::sink>>> opened(4);
+    {
+      std::barrier all{4};
+      std::vector<std::jthread> processes;
+      for (auto& out : opened) {
+        processes.emplace_back([&] {
+          all.arrive_and_wait();
+          out = open_journal(path, 1 << 20);
+        });
+      }
+    }
+    REQUIRE(std::ranges::count_if(opened, [](const auto& out) { return out->has_value(); }) == 1);
+    for (auto& out : opened) {
+      if (*out) CHECK((**out)(std::to_string(round), false) == journal::written::whole);
+    }
+    REQUIRE(text_of(path) == std::to_string(round));
+  }
+  CHECK(text_of(path + ".1") == "98");
+  CHECK(std::distance(std::filesystem::directory_iterator{dir.path()},
+                      std::filesystem::directory_iterator{}) == 10);
 }
 
 TEST_CASE("a journal that reaches its limit stays within it and says in its last frame why it ends") {
