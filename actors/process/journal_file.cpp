@@ -60,8 +60,8 @@ bool is_at(int fd, const std::string& path) {
          open.st_ino == named.st_ino;
 }
 
-/// PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on; unless another process writes to PATH. Who
-/// renames holds the lock of the file at PATH, so that of processes that start at once one does.
+/// PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on; unless another process writes to PATH. The lock
+/// of the file at PATH is held meanwhile: of processes started at once, one renames.
 result<void> put_aside(const std::string& path) {
   const unique_fd there{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (!there) {
@@ -100,7 +100,7 @@ result<void> take_name(const std::string& unnamed, const std::string& path) {
 }  // namespace
 
 result<journal::sink> open_journal(const std::string& path, std::uint64_t limit_bytes) {
-  // Locked before it has its name: no other process ever sees a file at `path` that seems to be nobody's.
+  // Locked before it has its name: no other process ever sees an unlocked file at `path`.
   auto unnamed = path + ".XXXXXX";
   unique_fd fd{::mkostemp(unnamed.data(), O_CLOEXEC)};
   if (!fd) return fail(ec::io_error, "journal: cannot create " + path + ": " + errno_text());

@@ -4,6 +4,7 @@
 
 #include "config/command_line.hpp"
 #include "runtime/base/request_ids.hpp"
+#include "runtime/sched/journal/against.hpp"
 #include "runtime/sched/journal/request_log.hpp"
 #include "runtime/sched/journal/worker_replay.hpp"
 #include "runtime/sim/cli/commands.hpp"
@@ -20,6 +21,11 @@ struct journal_to_replay {
   std::string_view bytes;
   bool of_worker() const { return bytes.starts_with(journal::worker_magic); }
 };
+
+std::string_view text_in(const mapped_file& file) {
+  const auto bytes = file.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// One run of the command over all of its files.
 struct replaying {
@@ -85,10 +91,63 @@ int replaying::tell(const journal_to_replay& file, const journal::replay_result&
   return whole ? 0 : part_is_missing;
 }
 
+/// All files of one run of the command. @returns the exit status.
+int replay_all(const std::vector<std::string>& names, replaying run) {
+  std::vector<mapped_file> files;
+  std::vector<journal_to_replay> journals;
+  for (const auto& name : names) {
+    auto file = mapped_file::open(name);
+    if (!file) return run.here.wrong(file.error(), 1);
+    files.push_back(std::move(*file));
+    journals.push_back({name, text_in(files.back())});
+  }
+  // A conductor's first: it says which request is meant by a number.
+  std::ranges::stable_partition(journals, [](const auto& j) { return !j.of_worker(); });
+  if (journals.front().of_worker() && !run.wanted.empty()) {
+    request_id id;
+    if (std::from_chars(run.wanted.data(), run.wanted.data() + run.wanted.size(), id.value).ptr !=
+        run.wanted.data() + run.wanted.size()) {
+      return run.here.wrong({ec::invalid_argument, "--explain " + run.wanted +
+                                                       ": #N counts the requests of a conductor; name its "
+                                                       "journal, too, or give an id as in --list"},
+                            2);
+    }
+    run.explained = id;
+  }
+  int worst = 0;
+  for (const auto& journal : journals) {
+    const int status = journal.of_worker() ? run.worker(journal) : run.conductor(journal);
+    if (status == 1) return 1;
+    worst = std::max(worst, status);
+  }
+  if (!run.wanted.empty() && !run.told)
+    return run.here.wrong({ec::not_found, "--explain " + run.wanted + ": no such request; --list names them"},
+                          1);
+  return worst;
+}
+
+int against(const invocation& here, const console& io, const std::string& one, const std::string& other) {
+  std::vector<journal::decided_requests> both;
+  bool whole = true;
+  for (const auto& name : {one, other}) {
+    const auto file = mapped_file::open(name);
+    if (!file) return here.wrong(file.error(), 1);
+    auto decided = journal::decisions_of(text_in(*file), name);
+    if (!decided) return here.wrong(decided.error(), 1);
+    whole &= tell_state(io, name, decided->missing, decided->end);
+    both.push_back(std::move(*decided));
+  }
+  const auto compared = journal::compare(both[0], both[1]);
+  io.out << journal::to_text(compared, {one, other});
+  if (!compared.same()) return 1;
+  return whole ? 0 : part_is_missing;
+}
+
 }  // namespace
 
+/// Options, and which of the two uses they ask for.
 int replay_command(std::span<const std::string> args, const console& io) {
-  std::string wanted;
+  std::string wanted, other;
   bool list = false;
   command_line line{
       "mooncaf replay FILE...",
@@ -105,42 +164,25 @@ int replay_command(std::span<const std::string> args, const console& io) {
            "the N-th request of the conductor",
            wanted),
        flag("list", "a line for every request: number, id, decision, end; of a worker: for every record",
-            list)},
+            list),
+       text("against", "FILE",
+            "compare the decisions of one conductor's journal with those of another's that had the same "
+            "requests: another release, other options, or mooncaf simulate --journal. Says what came of both "
+            "and which request was decided differently first; requests are paired by the length of their "
+            "prompts in order of arrival, instances as they are first used; times are the clusters' own, "
+            "shorter by --time-scale",
+            other)},
       {}};
   const invocation here{io, "replay"};
   if (const auto status = here.begin(line, args, 1, true)) return *status;
-  std::vector<mapped_file> files;
-  std::vector<journal_to_replay> journals;
-  for (const auto& name : line.words) {
-    auto file = mapped_file::open(name);
-    if (!file) return here.wrong(file.error(), 1);
-    files.push_back(std::move(*file));
-    const auto bytes = files.back().bytes();
-    journals.push_back({name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
+  if (!other.empty()) {
+    if (line.words.size() == 1 && wanted.empty() && !list) return against(here, io, line.words[0], other);
+    return here.wrong(
+        {ec::invalid_argument,
+         "--against compares two journals: mooncaf replay A --against B, without --list and --explain"},
+        2);
   }
-  // A conductor's first: it says which request is meant by a number.
-  std::ranges::stable_partition(journals, [](const auto& j) { return !j.of_worker(); });
-  replaying run{here, io, wanted, list, journals.size() > 1};
-  if (journals.front().of_worker() && !wanted.empty()) {
-    request_id id;
-    if (std::from_chars(wanted.data(), wanted.data() + wanted.size(), id.value).ptr !=
-        wanted.data() + wanted.size()) {
-      return here.wrong({ec::invalid_argument, "--explain " + wanted +
-                                                   ": #N counts the requests of a conductor; name its "
-                                                   "journal, too, or give an id as in --list"},
-                        2);
-    }
-    run.explained = id;
-  }
-  int worst = 0;
-  for (const auto& journal : journals) {
-    const int status = journal.of_worker() ? run.worker(journal) : run.conductor(journal);
-    if (status == 1) return 1;
-    worst = std::max(worst, status);
-  }
-  if (!wanted.empty() && !run.told)
-    return here.wrong({ec::not_found, "--explain " + wanted + ": no such request; --list names them"}, 1);
-  return worst;
+  return replay_all(line.words, {here, io, wanted, list, line.words.size() > 1});
 }
 
 }  // namespace mooncaf::sim

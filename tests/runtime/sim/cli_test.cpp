@@ -152,6 +152,29 @@ TEST_CASE("a simulated run is replayed and explained like a server's, by its jou
   CHECK(nowhere.err == "mooncaf simulate: --journal: cannot write /nowhere/at/all\n");
 }
 
+TEST_CASE("two journals of one trace are compared: alike, or from which request on they are not") {
+  const scratch_file trace{small_trace()};
+  const scratch_file one{""}, same{""}, other{""};
+  for (const auto& [file, policy] :
+       {std::pair{&one, "kvcache_centric"}, {&same, "kvcache_centric"}, {&other, "random"}}) {
+    const auto run = program({"simulate", trace.path(), "--prefill", "3", "--decode", "2", "--speed", "8",
+                              "--policy", policy, "--journal", file->path()});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    std::remove((file->path() + ".workers").c_str());
+  }
+  const auto alike = program({"replay", one.path(), "--against", same.path()});
+  CHECK_MESSAGE(alike.status == 0, alike.err);
+  CHECK(alike.out.find("200 requests are in both, 200 decided alike\n") != std::string::npos);
+  const auto differs = program({"replay", one.path(), "--against", other.path()});
+  CHECK(differs.status == 1);
+  CHECK(differs.out.find(" to another prefill instance\n") != std::string::npos);
+  const auto at = differs.out.find("the first that differs:\n  A: #");
+  REQUIRE(at != std::string::npos);
+  CHECK(differs.out.find("\n  B: #", at) != std::string::npos);
+  CHECK(program({"replay", one.path(), "--against", trace.path()}).status == 1);
+  CHECK(program({"replay", one.path(), other.path(), "--against", same.path()}).status == 2);
+}
+
 TEST_CASE("a report is one page that fetches nothing") {
   const scratch_file trace{small_trace()};
   const auto page_path = trace.path() + ".html";
