@@ -97,28 +97,16 @@ echo "$build"
 begin_stage "build"
 NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C "$build" || give_up
 
-begin_stage "tests"
-results=$(mktemp -d)
-scratch=$(mktemp -d)  # whatever a test forgets there is told, and is a failure
-chmod 711 "$scratch"  # tests of strangers run as another user
-trap 'rm -rf "$results" "$scratch"' EXIT
-export TMPDIR=$scratch
-ctest_options=(--output-on-failure --timeout 600 --no-tests=error --test-output-size-passed 4000000 --test-output-size-failed 4000000)
-selection=(-LE fuzz)
-[[ -z $label ]] || selection+=(-L "$label")
-status=0
-[[ $label == fuzz ]] || ctest --test-dir "$build" -j "$jobs" "${ctest_options[@]}" "${selection[@]}" --output-junit "$results/tests.xml" || status=1
-
 # Parsers of foreign bytes are fuzzed, and the state machines of requests, the store and the campaign that plays them run,
-# under AddressSanitizer and UBSan: one build folder, of clang, which has a fuzzer.
+# under AddressSanitizer and UBSan: one build folder, of clang, which has a fuzzer. Most tests wait for something, so it is
+# compiled beside them, with what they leave of the processors.
 fuzz_skip=
+targets=() chosen=()
 if [[ -z $sanitize && " unit fuzz " == *" ${label:-unit} "* ]]; then
-  begin_stage "AddressSanitizer and UBSan: requests, storage, campaign, and fuzz targets of ${fuzz_seconds} s each"
+  begin_stage "configure for AddressSanitizer and UBSan"
   if clang=$(command -v clang++-14 || command -v clang++); then
-    sanitize_with asan
     quietly cmake -G Ninja -B build-fuzz -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clang" \
       -DMOONCAF_UNITY=ON -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" -DMOONCAF_FUZZ_SEED="$fuzz_seed" || give_up
-    targets=() chosen=()
     if [[ $label != fuzz ]]; then
       targets+=(mooncaf_{request,storage}_tests mooncaf_campaign)
       chosen+=('request|storage|campaign')
@@ -127,11 +115,36 @@ if [[ -z $sanitize && " unit fuzz " == *" ${label:-unit} "* ]]; then
       mapfile -t -O ${#targets[@]} targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
       chosen+=('fuzz_.*')
     fi
-    NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" || give_up
-    ctest --test-dir build-fuzz -j "$(nproc)" "${ctest_options[@]}" -R "^($(IFS='|'; echo "${chosen[*]}"))\$" --output-junit "$results/asan.xml" || status=1
+    echo build-fuzz
   else
     fuzz_skip="no clang++ was found, so no fuzz target ran"
   fi
+fi
+
+begin_stage "tests"
+results=$(mktemp -d)
+scratch=$(mktemp -d)  # whatever a test forgets there is told, and is a failure
+chmod 711 "$scratch"  # tests of strangers run as another user
+beside=
+trap '[[ -z $beside ]] || kill "$beside" 2>/dev/null || true; rm -rf "$results" "$scratch"' EXIT
+if ((${#targets[@]} > 0)); then
+  NINJA_STATUS='[%f/%t %es] ' nice -n 19 ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" >"$results/beside.log" 2>&1 &
+  beside=$!
+fi
+export TMPDIR=$scratch
+ctest_options=(--output-on-failure --timeout 600 --no-tests=error --test-output-size-passed 4000000 --test-output-size-failed 4000000)
+selection=(-LE fuzz)
+[[ -z $label ]] || selection+=(-L "$label")
+status=0
+[[ $label == fuzz ]] || ctest --test-dir "$build" -j "$jobs" "${ctest_options[@]}" "${selection[@]}" --output-junit "$results/tests.xml" || status=1
+
+if [[ -n $beside ]]; then
+  begin_stage "AddressSanitizer and UBSan: requests, storage, campaign, and fuzz targets of ${fuzz_seconds} s each"
+  tail -n 1 --pid="$beside" -f "$results/beside.log"
+  wait "$beside" || { beside=; cat "$results/beside.log" >&2; give_up; }
+  beside=
+  sanitize_with asan
+  ctest --test-dir build-fuzz -j "$(nproc)" "${ctest_options[@]}" -R "^($(IFS='|'; echo "${chosen[*]}"))\$" --output-junit "$results/asan.xml" || status=1
 fi
 finish_stage
 

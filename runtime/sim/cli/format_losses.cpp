@@ -29,7 +29,7 @@ result<std::vector<format_loss>> format_losses(const std::shared_ptr<const model
                                                const console& io) {
   std::vector<format_loss> out;
   auto formats = all_values<kv_dtype>();
-  std::ranges::stable_partition(formats, [](kv_dtype f) { return f == kv_dtype::f32; });
+  std::stable_partition(formats.begin(), formats.end(), [](kv_dtype f) { return f == kv_dtype::f32; });
   for (const auto format : formats) {
     if (io.interactive)
       io.err << "\rreading the text with KV in " << to_string(format) << "   " << std::flush;

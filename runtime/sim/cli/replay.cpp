@@ -102,7 +102,7 @@ int replay_all(const std::vector<std::string>& names, replaying run) {
     journals.push_back({name, text_in(files.back())});
   }
   // A conductor's first: it says which request is meant by a number.
-  std::ranges::stable_partition(journals, [](const auto& j) { return !j.of_worker(); });
+  std::stable_partition(journals.begin(), journals.end(), [](const auto& j) { return !j.of_worker(); });
   if (journals.front().of_worker() && !run.wanted.empty()) {
     request_id id;
     if (std::from_chars(run.wanted.data(), run.wanted.data() + run.wanted.size(), id.value).ptr !=

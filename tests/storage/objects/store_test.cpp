@@ -298,10 +298,10 @@ TEST_CASE(
       const std::string_view k = key;
       CHECK(c->look({&k, 1}).at(0).places.size() == 2);
     }
-    for (const auto& [key, bytes] : there) {
-      CAPTURE(key);
+    for (const auto& stored : there) {
+      CAPTURE(stored.first);
       store_code code{};
-      CHECK(get(*c, key, code) == bytes);
+      CHECK(get(*c, stored.first, code) == stored.second);
     }
     CHECK(c->counts().value().objects == there.size());
   }
