@@ -98,6 +98,7 @@ def what_stays_on_a_gpu_comes_to_memory_with_checksums_that_hold():
         assert client.cluster()["shards"][0]["slots_committed"] == 0
         cluster.processes.pop("all").stop()
         again = one_server(cluster, *SMALL, *GPU, *ssd, name="again")
+        wait_until("what lies on the SSD is announced", lambda: (now := again.cluster())["index"]["blocks"] >= now["shards"][0]["ssd_blocks"] > 0)
         assert check_answers(again) >= 16
         wait_until("what was read and found good is counted", lambda: again.cluster()["shards"][0]["hits_ssd"] > 0)
 

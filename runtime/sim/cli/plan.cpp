@@ -98,11 +98,11 @@ std::vector<argument> problem_arguments(plan_call& r) {
       text("prices", "FILE.toml", "what an hour of each costs", r.prices),
       choice("mode", "prefill and decode on machines of their own, coupled, or whichever is better",
              {"both", "disaggregated", "coupled"}, r.mode),
-      numbers("pipeline",
-              "machines of a prefill group to choose from (default 1); groups of more are simulated only: "
-              "the server "
-              "has none, and --out refuses them",
-              p.pipelines, config::parse_integer),
+      numbers(
+          "pipeline",
+          "machines of a prefill group to choose from (default 1); the server's groups are devices of one "
+          "host",
+          p.pipelines, config::parse_integer),
       numbers("coupled-chunk", "tokens of a coupled step to choose from (default 2048,512,128)",
               p.coupled_chunks, config::parse_integer),
       numbers("cache",
