@@ -263,6 +263,7 @@ key_ring weights_key(const json& asked) {
 result<json> offer(const json& asked) {
   const auto path = asked.at("path").get<std::string>(), host = asked.at("host").get<std::string>();
   const auto secret = weights_key(asked);
+  const auto fetches = asked.value("fetches", std::size_t{1});
   std::array<int, 2> told{};
   if (::pipe2(told.data(), O_CLOEXEC) != 0) return fail(ec::io_error, "pipe: " + errno_text());
   unique_fd in{told[0]}, out{told[1]};
@@ -271,7 +272,7 @@ result<json> offer(const json& asked) {
   if (pid == 0) {
     leave_caller();
     in.reset();
-    const auto done = offer_weights(path, secret, host, 0, offer_idle, true, [&](std::uint16_t port) {
+    const auto done = offer_weights(path, secret, host, 0, offer_idle, fetches, [&](std::uint16_t port) {
       ::dprintf(out.get(), "%u\n", static_cast<unsigned>(port));
       out.reset();
     });

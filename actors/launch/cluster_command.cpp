@@ -178,21 +178,23 @@ result<void> cluster_access::carry(std::size_t host, const host_order& order) co
   return said ? result<void>{} : fail(said.error());
 }
 
-// The sources' offers end by themselves a while after the last fetch from them.
-result<void> cluster_access::fetch(std::size_t host, const std::vector<std::size_t>& sources,
+// An offer that a fetch did not end ends by itself a while after the last word of one.
+result<std::string> cluster_access::offer(std::size_t host, std::size_t fetches) const {
+  const auto shared = secrets();
+  if (!shared) return fail(shared.error());
+  const auto& from = plan_.hosts[host];
+  const json request{
+      {"path", from.model}, {"host", from.entry.address}, {"secret", *shared}, {"fetches", fetches}};
+  const auto said = ask(host, "offer", request.dump());
+  const auto at = said ? json::parse(*said, nullptr, false) : json{};
+  if (at.is_object()) return at.value("at", "");
+  return fail(ec::unavailable, label(host) + ": " + (said ? last_line(*said) : said.error().detail));
+}
+
+result<void> cluster_access::fetch(std::size_t host, const std::vector<std::string>& offers,
                                    const std::function<bool(const std::string&)>& say) const {
   const auto shared = secrets();
   if (!shared) return fail(shared.error());
-  std::vector<std::string> offers, troubles;
-  for (const auto s : sources) {
-    const auto& from = plan_.hosts[s];
-    const auto said =
-        ask(s, "offer", json{{"path", from.model}, {"host", from.entry.address}, {"secret", *shared}}.dump());
-    const auto at = said ? json::parse(*said, nullptr, false) : json{};
-    if (at.is_object()) offers.push_back(at.value("at", ""));
-    else troubles.push_back(label(s) + ": " + (said ? last_line(*said) : said.error().detail));
-  }
-  if (offers.empty()) return fail(ec::unavailable, "no host offers the model: " + troubles.front());
   const auto& h = plan_.hosts[host];
   const json request{{"from", offers}, {"to", h.model}, {"host", h.entry.address}, {"secret", *shared}};
   const auto said = ask(host, "fetch", request.dump(), say);

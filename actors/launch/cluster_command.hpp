@@ -70,8 +70,10 @@ class cluster_access {
   result<host_facts> examine(std::size_t host) const;
   /// Makes the order true, and waits until it is.
   result<void> carry(std::size_t host, const host_order& order) const;
-  /// Brings the host its model from others, which have it. @param say  is told how far it is, by this thread, and says whether to go on
-  result<void> fetch(std::size_t host, const std::vector<std::size_t>& sources,
+  /// Lets the host offer its model, until so many fetches have ended. @returns HOST:PORT of the offer
+  result<std::string> offer(std::size_t host, std::size_t fetches) const;
+  /// Brings the host its model. @param offers  of hosts that have it. @param say  is told how far it is, by this thread, and says whether to go on
+  result<void> fetch(std::size_t host, const std::vector<std::string>& offers,
                      const std::function<bool(const std::string&)>& say) const;
   /// Empty where no agent runs.
   result<host_state> state(std::size_t host) const;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
@@ -31,16 +32,48 @@ std::string seconds_since(time_point begin) {
 /// Set by SIGINT, SIGTERM and SIGHUP while `up` runs.
 volatile sig_atomic_t interrupted = 0;
 
+/// Offers of a model by the hosts that others get it from, each begun once: so the fetches find one another.
+class model_offers {
+ public:
+  model_offers(const cluster_access& cluster, const std::vector<launch_action>& batch) {
+    std::map<std::size_t, std::size_t> fetches;
+    for (const auto& a : batch)
+      for (const auto source : a.sources) ++fetches[source];
+    for (const auto& [source, count] : fetches)
+      offers_[source] = std::async(std::launch::async, [&cluster, s = source, n = count] {
+                          return cluster.offer(s, n);
+                        }).share();
+  }
+
+  /// HOST:PORT of those that could begin. @error `ec::unavailable`: none, and why
+  result<std::vector<std::string>> of(const std::vector<std::size_t>& sources) const {
+    std::vector<std::string> begun, troubles;
+    for (const auto s : sources) {
+      const auto& one = offers_.at(s).get();
+      if (one) begun.push_back(*one);
+      else troubles.push_back(one.error().detail);
+    }
+    if (begun.empty()) return fail(ec::unavailable, "no host offers the model: " + troubles.front());
+    return begun;
+  }
+
+ private:
+  std::map<std::size_t, std::shared_future<result<std::string>>> offers_;
+};
+
 /// Carries out a batch of the core's actions and answers them. @returns the next batch.
 std::vector<launch_action> carry_out(const cluster_access& cluster, launch_core& core,
                                      const std::vector<launch_action>& batch, time_point began, bool keep,
                                      const sim::console& io) {
+  const model_offers offers{cluster, batch};
   std::vector<std::future<result<host_facts>>> facts;
   for (const auto& a : batch)
-    facts.push_back(std::async(std::launch::async, [&cluster, &io, a, keep]() -> result<host_facts> {
+    facts.push_back(std::async(std::launch::async, [&cluster, &io, &offers, a, keep]() -> result<host_facts> {
       if (a.step == launch_step::examine) return cluster.examine(a.host);
       if (a.step == launch_step::fetch) {
-        const auto came = cluster.fetch(a.host, a.sources, [&](const std::string& far) -> bool {
+        const auto from = offers.of(a.sources);
+        if (!from) return fail(from.error());
+        const auto came = cluster.fetch(a.host, *from, [&](const std::string& far) -> bool {
           io.err << cluster.label(a.host) + ": its model, " + far + "\n" << std::flush;
           return interrupted == 0;
         });

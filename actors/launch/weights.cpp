@@ -39,7 +39,7 @@ int offer(const weights_arguments& given, const std::string& path, const key_rin
                     2);
   if (!idle || *idle < 1s)
     return complain(io, {ec::invalid_argument, "--idle: '" + given.idle + "' is no time from 1s up"}, 2);
-  const auto done = offer_weights(path, secret, at->host, at->port, *idle, false, [&](std::uint16_t port) {
+  const auto done = offer_weights(path, secret, at->host, at->port, *idle, 0, [&](std::uint16_t port) {
     io.out << "offers " << path << " at " << at->host << ":" << port << "\n" << std::flush;
   });
   return done ? 0 : complain(io, done.error(), 1);
@@ -63,7 +63,12 @@ int fetch(const weights_arguments& given, const std::string& path, const key_rin
   if (io.interactive) io.err << "\n";
   if (!done) return complain(io, done.error(), 1);
   for (const auto& why : done->dropped) io.err << "mooncaf: not used: " << why << "\n";
-  io.out << path << " is here\n";
+  io.out << path << " is here";
+  if (done->from_fetches > 0)
+    io.out << text_of(", %.0f %% of it from others that fetch it",
+                      100.0 * static_cast<double>(done->from_fetches) * file_manifest::part_bytes /
+                          static_cast<double>(done->bytes.total));
+  io.out << "\n";
   return 0;
 }
 
@@ -81,9 +86,9 @@ void weights_progress::operator()(const fetch_progress& now) {
        text_of("%.0f MB/s", static_cast<double>(now.fetched) / 1e6 / seconds));
 }
 
-// Looks five times a second whether a fetch goes on; the first has as long as a later one.
+// Looks ten times a second whether a fetch goes on; the first has as long as a later one.
 result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
-                           std::uint16_t port, duration idle, bool once,
+                           std::uint16_t port, duration idle, std::size_t fetches,
                            const std::function<void(std::uint16_t port)>& ready) {
   transfer_engine_options engine;
   engine.secret = secret;
@@ -92,10 +97,12 @@ result<void> offer_weights(const std::string& path, const key_ring& secret, cons
   const auto made = file_offer::start(path, std::move(engine));
   if (!made) return fail(made.error());
   ready((*made)->port());
-  for (auto asked = clock_type::now(); clock_type::now() - asked < idle; ::poll(nullptr, 0, 200)) {
-    const auto word = (*made)->heard();
-    if (word == file_offer::word::ended && once) break;
-    if (word != file_offer::word::none) asked = clock_type::now();
+  std::size_t ended = 0;
+  for (auto asked = clock_type::now(); clock_type::now() - asked < idle; ::poll(nullptr, 0, 100)) {
+    const auto news = (*made)->heard(clock_type::now());
+    ended += news.ended;
+    if (fetches > 0 && ended >= fetches) break;
+    if (news.any) asked = clock_type::now();
   }
   return {};
 }

@@ -12,11 +12,11 @@
 namespace mooncaf::launch {
 
 /// Offers a model until no fetch has said for `idle` that it goes on.
-/// @param once  for one fetch, whose end is the offer's
+/// @param fetches  so many, whose end is the offer's; 0: any number
 /// @param host  numeric address of this process. @param ready  is told the port, once
 /// @error as `file_offer::start`
 result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
-                           std::uint16_t port, duration idle, bool once,
+                           std::uint16_t port, duration idle, std::size_t fetches,
                            const std::function<void(std::uint16_t port)>& ready);
 
 /// "42 % of 4.6 GB, 950 MB/s", at most four times a second and at the end.

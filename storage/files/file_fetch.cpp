@@ -1,15 +1,19 @@
 #include "storage/files/file_fetch.hpp"
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <thread>
 
+#include "runtime/base/host_port.hpp"
 #include "storage/engine/transfer_engine.hpp"
+#include "storage/files/draft_offer.hpp"
 #include "storage/files/file_manifest.hpp"
+#include "storage/files/file_source.hpp"
 #include "storage/files/part_schedule.hpp"
 #include "storage/files/partial_files.hpp"
 
@@ -19,11 +23,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto per_block = file_manifest::hashes_per_block;
 /// For a block of hashes: as long as a slow disk needs to read what is hashed.
 constexpr duration hashing_limit = 2min;
 /// So often a source is told that the fetch goes on.
 constexpr duration tell_source_every = 5s;
+/// What others have of it is looked at so often.
+constexpr duration look_every = 200ms;
+/// Of as many as fetch the same, so many are asked for parts.
+constexpr std::size_t others_max = 16;
 
 /// A part's bytes on their way: memory that the transport knows.
 class part_buffer {
@@ -47,83 +54,6 @@ class part_buffer {
   std::uint64_t address_ = 0;
 };
 
-/// One source: what it says that it has, and the hashes that are known of it so far.
-class source {
- public:
-  source(transfer_engine& engine, std::string at, duration limit)
-      : engine_(engine), at_(std::move(at)), limit_(limit) {}
-
-  const std::string& at() const noexcept { return at_; }
-  const file_manifest& manifest() const { return *manifest_; }
-  bool described() const noexcept { return manifest_.has_value(); }
-
-  /// Reads head, names and sizes. @error as `transfer_engine::move`, `file_manifest::parse`
-  result<void> describe() {
-    const auto begin = engine_.first_address(at_);
-    if (!begin) return fail(begin.error());
-    std::array<std::byte, file_manifest::head_bytes> first{};
-    if (auto got = read(*begin, first); !got) return got;
-    const auto head = file_manifest::parse_head(first);
-    if (!head) return fail(head.error());
-    head_ = *head;
-    std::vector<std::byte> whole(static_cast<std::size_t>(head_.bytes));
-    if (auto got = read(*begin, whole); !got) return got;
-    auto manifest = file_manifest::parse(whole);
-    if (!manifest) return fail(manifest.error());
-    manifest_ = std::move(*manifest);
-    hashes_.resize(manifest_->parts());
-    known_.resize((manifest_->parts() + per_block - 1) / per_block);
-    return {};
-  }
-
-  result<void> move(const file_part& part, std::uint64_t into) {
-    const engine_piece piece{into, manifest_->files()[part.file].address + part.offset, part.bytes};
-    return engine_.move(transfer_op::read, at_, {piece}, limit_);
-  }
-
-  /// What a part of it must be. A source that has not hashed so far yet answers that it has not, and is waited for.
-  /// @error `ec::timed_out`; as `transfer_engine::move`
-  result<hash128> hash(std::size_t part) {
-    std::lock_guard lock{mutex_};  // others want the same block
-    const auto block = part / per_block;
-    for (const auto until = clock_type::now() + hashing_limit; !known_[block];) {
-      if (const auto learned = learn(block); learned) break;
-      else if (learned.error() != ec::not_found) return fail(learned.error());
-      if (clock_type::now() > until) return fail(ec::timed_out, "it does not go on hashing its files");
-      std::this_thread::sleep_for(20ms);
-    }
-    return hashes_[part];
-  }
-
-  void tell(std::string_view what) { static_cast<void>(engine_.notify(at_, {"weights", std::string{what}})); }
-
- private:
-  result<void> read(std::uint64_t address, std::span<std::byte> into) {
-    return engine_.move(transfer_op::read, at_,
-                        {{reinterpret_cast<std::uint64_t>(into.data()), address, into.size()}}, limit_);
-  }
-  result<void> learn(std::size_t block) {
-    const auto first = block * per_block, count = std::min(per_block, hashes_.size() - first);
-    std::vector<std::byte> bytes(count * file_manifest::hash_bytes);
-    if (auto got = read(head_.hashes + first * file_manifest::hash_bytes, bytes); !got) return got;
-    for (std::size_t i = 0; i < count; ++i)
-      hashes_[first + i] = file_manifest::parse_hash(std::span<const std::byte>{bytes}
-                                                         .subspan(i * file_manifest::hash_bytes)
-                                                         .first<file_manifest::hash_bytes>());
-    known_[block] = true;
-    return {};
-  }
-
-  transfer_engine& engine_;
-  const std::string at_;
-  const duration limit_;
-  file_manifest::head head_;
-  std::optional<file_manifest> manifest_;
-  std::mutex mutex_;         // guards everything below
-  std::vector<bool> known_;  ///< blocks of hashes
-  std::vector<hash128> hashes_;
-};
-
 class fetcher {
  public:
   fetcher(const file_fetch_options& options, const std::function<void(const fetch_progress&)>& tell)
@@ -140,12 +70,15 @@ class fetcher {
     auto files = partial_files::open(options_.destination, *manifest_);
     if (!files) return fail(files.error());
     files_.emplace(std::move(*files));
+    if (auto ok = draft_.start(*engine_, *manifest_, *files_); !ok) return fail(not_disk(ok.error()));
+    own_ = to_string(host_port{options_.host, engine_->port()});
     progress_.total = manifest_->bytes();
+    meet_others(500ms);
     came_.resize(manifest_->parts());
     if (auto ok = carry(); !ok) return fail(ok.error());
     if (auto ok = compare(); !ok) return fail(ok.error());
     for (std::size_t i = 0; i < sources_.size(); ++i)
-      if (!dropped(i)) sources_[i]->tell(fetch_ended);
+      if (is_asked(i)) sources_[i]->tell(said(fetch_ended));
     if (auto ok = files_->finish(); !ok) return fail(ok.error());
     return report();
   }
@@ -154,14 +87,14 @@ class fetcher {
   /// Which sources there are. The first that answers says what the content is; the others must have the same.
   result<void> describe() {
     for (const auto& at : options_.sources)
-      sources_.push_back(std::make_unique<source>(*engine_, at, options_.limit));
+      sources_.push_back(std::make_shared<file_source>(*engine_, at, options_.limit));
     std::vector<std::pair<std::size_t, std::string>> gone;
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       if (auto ok = sources_[i]->describe(); !ok) gone.emplace_back(i, ok.error().detail);
       else if (!manifest_) manifest_ = sources_[i]->manifest(), reference_ = i;
       else if (!manifest_->same_shape(sources_[i]->manifest())) gone.emplace_back(i, "has other files");
     }
-    plan_.emplace(manifest_ ? manifest_->parts() : 0, sources_.size());
+    plan_.emplace(manifest_ ? manifest_->parts() : 0, sources_.size(), options_.seed);
     for (auto& [i, why] : gone) plan_->drop(i, std::move(why));
     return manifest_ ? result<void>{} : fail(ec::unavailable, "no source can be asked: " + troubles_now());
   }
@@ -173,6 +106,7 @@ class fetcher {
       std::vector<std::thread> workers;
       for (std::size_t i = 0; i < std::min(wanted, manifest_->parts()); ++i)
         workers.emplace_back([this] { work(); });
+      workers.emplace_back([this] { look_around(); });
       keep_telling();
       for (auto& one : workers) one.join();
     }
@@ -186,18 +120,80 @@ class fetcher {
   void keep_telling() {
     std::unique_lock lock{mutex_};
     while (!over()) {
-      lock.unlock();
-      for (std::size_t i = 0; i < sources_.size(); ++i)
-        if (!dropped(i)) sources_[i]->tell(fetch_goes_on);
-      lock.lock();
       changed_.wait_for(lock, tell_source_every, [&] { return over(); });
+      if (over()) return;
+      lock.unlock();
+      announce();
+      lock.lock();
     }
   }
 
-  bool over() const { return broken_ || plan_->finished() || plan_->hopeless(); }
-  bool dropped(std::size_t i) {
+  void announce() {
+    for (std::size_t i = 0; i < options_.sources.size(); ++i)
+      if (is_asked(i)) sources_[i]->tell(said(fetch_goes_on));
+  }
+
+  /// Others that fetch the same are met before anything is asked for: from then on what a source is asked lies before
+  /// each further question to it. @param patience  until a source has put this fetch on its page
+  void meet_others(duration patience) {
+    announce();
+    bool listed = false;
+    for (const auto until = clock_type::now() + patience; !listed && clock_type::now() < until;) {
+      bool tells = false;
+      for (std::size_t i = 0; i < options_.sources.size(); ++i) {
+        if (!is_asked(i)) continue;
+        const auto found = sources_[i]->fetches();
+        tells |= !found.empty() || sources_[i]->tells_fetches();
+        listed |= std::ranges::find(found, own_) != found.end();
+        for (const auto& at : found) meet(at);
+      }
+      if (!tells) return;
+      if (!listed) std::this_thread::sleep_for(20ms);
+    }
+  }
+
+  /// What others have of it, and who has come since: who comes later says so to those who are there.
+  void look_around() {
+    std::unique_lock lock{mutex_};
+    while (!over()) {
+      for (std::size_t i = options_.sources.size(); i < sources_.size(); ++i) {
+        if (plan_->dropped(i)) continue;
+        const auto one = sources_[i];
+        lock.unlock();
+        const auto map = one->holds();
+        lock.lock();
+        if (!map) plan_->drop(i, map.error().detail);
+        else plan_->holds(i, *map);
+      }
+      lock.unlock();
+      for (const auto& word : engine_->take_words())
+        if (word.text.starts_with(fetch_goes_on) && word.text.size() > fetch_goes_on.size())
+          meet(word.text.substr(fetch_goes_on.size() + 1));
+      lock.lock();
+      changed_.notify_all();
+      changed_.wait_for(lock, look_every, [&] { return over(); });
+    }
+  }
+
+  /// Another host that fetches is one more source, if it is the same that it fetches.
+  void meet(const std::string& at) {
+    if (at == own_ || met_.size() >= others_max || met_.contains(at)) return;
+    auto other = std::make_shared<file_source>(*engine_, at, options_.limit);
+    if (!other->describe() || !manifest_->same_shape(other->manifest())) return;
+    const auto map = other->holds();
+    if (!map) return;
+    met_.insert(at);
+    other->tell(said(fetch_goes_on));
     std::lock_guard lock{mutex_};
-    return plan_->dropped(i);
+    sources_.push_back(std::move(other));
+    plan_->holds(plan_->add_fetching(), *map);
+  }
+
+  std::string said(std::string_view what) const { return std::string{what} + ' ' + own_; }
+  bool over() const { return broken_ || plan_->finished() || plan_->hopeless() || stranded_; }
+  bool is_asked(std::size_t i) {
+    std::lock_guard lock{mutex_};
+    return !plan_->fetches(i) && !plan_->dropped(i);
   }
 
   void work() {
@@ -207,13 +203,18 @@ class fetcher {
       const auto task = buffer.address() != 0 ? plan_->take() : std::nullopt;
       if (buffer.address() == 0) broken_ = error{ec::out_of_space, "no memory for a part on its way"};
       if (!task) {
+        stranded_ = plan_->stranded() && clock_type::now() - came_last_ > options_.limit;
         changed_.wait_for(lock, 100ms);
         continue;
       }
+      const auto from = sources_[task->source];
       lock.unlock();
-      auto done = bring(*task, buffer);
+      draft_.is(task->part, part_holding::comes);
+      auto done = bring(*task, *from, buffer);
+      draft_.is(task->part, done ? part_holding::here : part_holding::none);
       lock.lock();
       if (done) {
+        came_last_ = clock_type::now();
         plan_->done(*task);
         (*done ? progress_.found : progress_.fetched) += manifest_->part(task->part).bytes;
       } else if (done.error() == ec::io_error) {
@@ -228,36 +229,39 @@ class fetcher {
   }
 
   /// One part, checked and written. @returns whether it was there already. @error `ec::io_error`: of this host's disk
-  result<bool> bring(const part_schedule::task& t, const part_buffer& buffer) {
+  result<bool> bring(const part_schedule::task& t, file_source& from, const part_buffer& buffer) {
     const auto part = manifest_->part(t.part);
     const auto bytes = buffer.first(part.bytes);
-    const auto expected = hash_of(t);
+    const auto expected = hash_of(t, from);
     if (!expected) return fail(not_disk(expected.error()));
     came_[t.part] = *expected;
-    if (files_->resumed() && files_->read(t.part, bytes) && hash_bytes128(bytes) == *expected) return true;
-    if (auto moved = sources_[t.source]->move(part, buffer.address()); !moved)
-      return fail(not_disk(moved.error()));
-    if (hash_bytes128(bytes) != *expected) return fail(ec::corrupt, "a part of it is not what its hash says");
-    const auto written = files_->write(t.part, bytes);
-    return written ? result<bool>{false} : fail(ec::io_error, written.error().detail);
+    const bool there = files_->resumed() && files_->read(t.part, bytes) && hash_bytes128(bytes) == *expected;
+    if (!there) {
+      if (auto moved = from.move(part, buffer.address()); !moved) return fail(not_disk(moved.error()));
+      if (hash_bytes128(bytes) != *expected)
+        return fail(ec::corrupt, "a part of it is not what its hash says");
+      const auto written = files_->write(t.part, bytes);
+      if (!written) return fail(ec::io_error, written.error().detail);
+    }
+    draft_.knows(t.part / file_manifest::hashes_per_block * file_manifest::hashes_per_block,
+                 from.block_of(t.part));
+    return there;
   }
 
   /// A source whose part has another hash than the reference's has another file of that name and size. A reference that
   /// is gone is followed by the next source; `compare` has the last word.
-  result<hash128> hash_of(const part_schedule::task& t) {
-    const auto own = sources_[t.source]->hash(t.part);
+  result<hash128> hash_of(const part_schedule::task& t, file_source& from) {
+    const auto own = from.hash(t.part, hashing_limit);
     if (!own) return own;
-    std::size_t reference = 0;
-    {
-      std::lock_guard lock{mutex_};
-      while (plan_->dropped(reference_) && reference_ + 1 < sources_.size()) ++reference_;
-      reference = reference_;
-    }
-    if (reference == t.source) return own;
-    const auto other = sources_[reference]->hash(t.part);
+    std::unique_lock lock{mutex_};
+    while (plan_->dropped(reference_) && reference_ + 1 < options_.sources.size()) ++reference_;
+    const auto reference = sources_[reference_];
+    lock.unlock();
+    if (reference.get() == &from) return own;
+    const auto other = reference->hash(t.part, hashing_limit);
     if (!other || *other == *own) return own;
-    std::lock_guard lock{mutex_};
-    plan_->drop(t.source, "has another content than " + sources_[reference]->at());
+    lock.lock();
+    plan_->drop(t.source, "has another content than " + reference->at());
     return fail(ec::corrupt, "another content");
   }
 
@@ -265,11 +269,12 @@ class fetcher {
   /// one was gone. Hashes that are known of a source that is gone count.
   result<void> compare() {
     bool differs = false;
-    for (const auto& one : sources_) {
+    for (std::size_t s = 0; s < sources_.size(); ++s) {
+      const auto& one = sources_[s];
       if (!one->described() || !manifest_->same_shape(one->manifest())) continue;
       bool known = true, same = true;
       for (std::size_t i = 0; i < came_.size() && known && same; ++i) {
-        const auto hash = one->hash(i);
+        const auto hash = one->hash(i, plan_->fetches(s) ? duration{} : hashing_limit);
         known = hash.has_value();
         same = known && *hash == came_[i];
       }
@@ -286,7 +291,7 @@ class fetcher {
 
   std::string troubles_now() const {
     std::string all;
-    for (std::size_t i = 0; i < sources_.size(); ++i)
+    for (std::size_t i = 0; i < options_.sources.size(); ++i)
       if (const auto& why = plan_->trouble(i); !why.empty())
         all += (all.empty() ? "" : "; ") + sources_[i]->at() + ": " + why;
     return all;
@@ -296,6 +301,10 @@ class fetcher {
     fetch_report r;
     r.bytes = progress_;
     for (std::size_t i = 0; i < sources_.size(); ++i) {
+      if (plan_->fetches(i)) {
+        r.from_fetches += plan_->came_from(i);
+        continue;
+      }
       r.came_from.push_back(plan_->came_from(i));
       if (plan_->dropped(i)) r.dropped.push_back(sources_[i]->at() + ": " + plan_->trouble(i));
     }
@@ -304,8 +313,11 @@ class fetcher {
 
   const file_fetch_options& options_;
   const std::function<void(const fetch_progress&)>& tell_;
+  draft_offer draft_;  // others read it until the engine has ended
   std::unique_ptr<transfer_engine> engine_;
-  std::vector<std::unique_ptr<source>> sources_;
+  std::string own_;                                    ///< HOST:PORT of the engine
+  std::set<std::string> met_;                          ///< others that fetch; of one thread at a time
+  std::vector<std::shared_ptr<file_source>> sources_;  ///< those of the options first
   std::optional<file_manifest> manifest_;
   std::optional<partial_files> files_;
   std::vector<hash128> came_;  ///< of each part, written by its worker alone
@@ -314,6 +326,8 @@ class fetcher {
   std::optional<part_schedule> plan_;
   std::size_t reference_ = 0;
   fetch_progress progress_;
+  time_point came_last_ = clock_type::now();
+  bool stranded_ = false;        ///< others that fetch are left alone, and none of them gets what is missing
   std::optional<error> broken_;  ///< this host cannot keep what comes
 };
 

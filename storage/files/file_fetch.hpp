@@ -4,9 +4,12 @@
 //   sources ──► manifests, of one shape ──► part_schedule ──► threads: move a part, hash it, write it ──► partial_files
 //                                              ▲                    │ another hash, or no answer
 //                                              └────────────────────┘
+//
+// What has come is offered to others that fetch the same, of whom the sources know.
 
 #include <cstdint>
 #include <functional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +30,8 @@ struct file_fetch_options {
   std::string destination;         ///< a path that is not there yet; `.part` is added to it meanwhile
   std::string host = "127.0.0.1";  ///< numeric address of this process, for links
   std::size_t threads = 0;         ///< parts under way at once; 0: as many as the processors suggest
-  duration limit = std::chrono::seconds(30);  ///< for one part
+  duration limit = std::chrono::seconds(30);    ///< for one part
+  std::uint64_t seed = std::random_device{}();  ///< hosts that fetch the same take parts in different orders
 };
 
 struct fetch_progress {
@@ -39,6 +43,7 @@ struct fetch_progress {
 struct fetch_report {
   fetch_progress bytes;
   std::vector<std::uint64_t> came_from;  ///< parts by source
+  std::uint64_t from_fetches = 0;        ///< parts that came from others that fetch the same
   std::vector<std::string> dropped;      ///< sources that were given up, and why
 };
 

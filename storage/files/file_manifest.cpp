@@ -63,7 +63,7 @@ bool file_manifest::same_shape(const file_manifest& other) const {
          });
 }
 
-std::vector<std::byte> file_manifest::encode(std::uint64_t hashes) const {
+std::vector<std::byte> file_manifest::encode(const places& at) const {
   std::vector<std::byte> list;
   byte_writer names{list};
   for (const auto& f : files_) {
@@ -79,8 +79,10 @@ std::vector<std::byte> file_manifest::encode(std::uint64_t hashes) const {
   w.put(static_cast<std::uint32_t>(files_.size()));
   w.put(static_cast<std::uint32_t>(folder_));
   w.put(static_cast<std::uint64_t>(parts()));
-  w.put(hashes);
+  w.put(at.hashes);
   w.put(static_cast<std::uint64_t>(head_bytes + list.size()));
+  w.put(at.fetches);
+  w.put(at.map);
   out.resize(head_bytes);
   w.put_bytes(list);
   return out;
@@ -96,10 +98,13 @@ result<file_manifest::head> file_manifest::parse_head(std::span<const std::byte,
   r.get<std::uint64_t>();  // files, and whether they are a folder's
   head h;
   h.parts = r.get<std::uint64_t>();
-  h.hashes = r.get<std::uint64_t>();
+  h.at.hashes = r.get<std::uint64_t>();
   h.bytes = r.get<std::uint64_t>();
+  h.at.fetches = r.get<std::uint64_t>();
+  h.at.map = r.get<std::uint64_t>();
   if (part != part_bytes || h.bytes < head_bytes || h.bytes > bytes_max || h.parts > bytes_max / hash_bytes ||
-      h.hashes == 0 || h.hashes > ~std::uint64_t{0} - h.parts * hash_bytes)
+      h.at.hashes == 0 || h.at.hashes > ~std::uint64_t{0} - h.parts * hash_bytes ||
+      h.at.map > ~std::uint64_t{0} - h.parts)
     return fail(ec::corrupt, "the list of its files is damaged");
   return h;
 }

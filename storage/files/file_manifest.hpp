@@ -5,10 +5,12 @@
 // reads all of it one-sidedly:
 //
 //   head      64 bytes: magic, version, part size, count of files, folder or file, count of parts, address of the hashes in
-//             the source, bytes of head and files
+//             the source, bytes of head and files, addresses of the page of fetches and of the map of parts, 0 for none
 //   files     of each: bytes (64 bits), address in the source (64), name (32 and text)
 //
 //   hashes    16 bytes a part, in order, elsewhere; each block of `hashes_per_block` is offered once it is whole
+//   fetches   `peers_page`: which hosts fetch it now, and so have parts of it
+//   map       of a source that fetches itself: a `part_holding` a part
 //
 // All values are little-endian.
 
@@ -25,8 +27,10 @@
 
 namespace mooncaf {
 
-/// A fetch says to its sources that it goes on, now and then, and that it has ended.
+/// A fetch says to its sources that it goes on, now and then, and that it has ended; a blank and its own HOST:PORT follow.
 inline constexpr std::string_view fetch_goes_on = "a fetch goes on", fetch_ended = "a fetch has ended";
+
+enum class part_holding : std::uint8_t { none, comes, here };
 
 /// A piece of one file: the unit that is moved, checked and kept.
 struct file_part {
@@ -49,11 +53,17 @@ class file_manifest {
     std::uint64_t address = 0;  ///< in the source; 0 where the file is empty
     friend bool operator==(const entry&, const entry&) = default;
   };
+  /// Addresses in the source.
+  struct places {
+    std::uint64_t hashes = 0;
+    std::uint64_t fetches = 0;  ///< 0: it does not tell
+    std::uint64_t map = 0;      ///< 0: all parts are here
+  };
   /// The first bytes of a manifest.
   struct head {
     std::uint64_t parts = 0;
-    std::uint64_t hashes = 0;  ///< address in the source
-    std::uint64_t bytes = 0;   ///< of head and files
+    std::uint64_t bytes = 0;  ///< of head and files
+    places at;
   };
 
   /// @error `ec::invalid_argument` for a name that leads out of the folder, or twice the same.
@@ -68,8 +78,8 @@ class file_manifest {
   /// Whether both are of files with the same names and sizes.
   bool same_shape(const file_manifest& other) const;
 
-  /// As a source lays it out. @param hashes  where it has them
-  std::vector<std::byte> encode(std::uint64_t hashes) const;
+  /// As a source lays it out.
+  std::vector<std::byte> encode(const places& at) const;
   /// @error `ec::corrupt` if the bytes are no manifest's, `ec::incompatible` for another version.
   static result<head> parse_head(std::span<const std::byte, head_bytes> in);
   /// @param in  head and files; any bytes. @error as above

@@ -45,10 +45,19 @@ file_offer::~file_offer() {
   engine_.reset();
 }
 
-file_offer::word file_offer::heard() {
-  const auto words = engine_->take_words();
-  if (words.empty()) return word::none;
-  return words.back().text == fetch_ended ? word::ended : word::goes_on;
+file_offer::news file_offer::heard(time_point now) {
+  news all;
+  for (const auto& word : engine_->take_words()) {
+    const std::string_view said = word.text;
+    const auto from = [&](std::string_view what) {
+      return said.substr(std::min(what.size() + 1, said.size()));
+    };
+    all.any = true;
+    if (said.starts_with(fetch_ended)) ++all.ended, fetches_.ended(from(fetch_ended));
+    else if (said.starts_with(fetch_goes_on)) fetches_.goes_on(from(fetch_goes_on), now);
+  }
+  fetches_.forget_silent(now);
+  return all;
 }
 
 result<void> file_offer::map(const std::string& path) {
@@ -81,11 +90,14 @@ result<void> file_offer::map(const std::string& path) {
 // The manifest is offered before the files: a fetch looks for it in the engine's first region.
 result<void> file_offer::offer() {
   hashes_.resize(manifest_.parts() * file_manifest::hash_bytes);
-  described_ = manifest_.encode(reinterpret_cast<std::uint64_t>(hashes_.data()));
+  const auto page = fetches_.bytes();
+  described_ = manifest_.encode(
+      {reinterpret_cast<std::uint64_t>(hashes_.data()), reinterpret_cast<std::uint64_t>(page.data()), 0});
   if (described_.size() > file_manifest::bytes_max)
     return fail(ec::invalid_argument, "too many files, or too many bytes, for one offer");
   if (auto ok = engine_->offer(reinterpret_cast<std::uint64_t>(described_.data()), described_.size()); !ok)
     return ok;
+  if (auto ok = engine_->offer(reinterpret_cast<std::uint64_t>(page.data()), page.size()); !ok) return ok;
   for (const auto& file : mapped_)
     if (auto ok = engine_->offer(reinterpret_cast<std::uint64_t>(file.bytes().data()), file.bytes().size());
         !ok)

@@ -10,6 +10,7 @@
 #include "runtime/base/result.hpp"
 #include "storage/engine/transfer_engine.hpp"
 #include "storage/files/file_manifest.hpp"
+#include "storage/files/peers_page.hpp"
 #include "storage/mapped_file.hpp"
 
 namespace mooncaf {
@@ -27,9 +28,12 @@ class file_offer {
   std::uint16_t port() const noexcept { return engine_->port(); }
   std::uint64_t bytes() const noexcept { return manifest_.bytes(); }
   std::size_t files() const noexcept { return manifest_.files().size(); }
-  enum class word : std::uint8_t { none, goes_on, ended };
-  /// The last thing that a fetch has said since the call before.
-  word heard();
+  struct news {
+    bool any = false;       ///< a fetch has said something
+    std::size_t ended = 0;  ///< fetches
+  };
+  /// Since the call before. Also tells fetches of one another: to be called often.
+  news heard(time_point now);
 
  private:
   file_offer() = default;
@@ -38,8 +42,9 @@ class file_offer {
   void hash();
 
   file_manifest manifest_;
-  std::vector<mapped_file> mapped_;     ///< not the empty ones
-  std::vector<std::byte> described_;    ///< the manifest as others read it
+  std::vector<mapped_file> mapped_;   ///< not the empty ones
+  std::vector<std::byte> described_;  ///< the manifest as others read it
+  peers_page fetches_;
   std::vector<std::byte> hashes_;       ///< of all parts; what is offered of it does not change any more
   std::vector<const std::byte*> base_;  ///< of each file, in the manifest's order
   std::unique_ptr<transfer_engine> engine_;

@@ -23,8 +23,8 @@ bool sync(const std::string& path) {
 
 }  // namespace
 
-std::string partial_files::file(std::size_t number) const {
-  const auto& name = manifest_->files()[number].name;
+std::string partial_files::draft_of(std::size_t file) const {
+  const auto& name = manifest_->files()[file].name;
   return manifest_->folder() ? draft() + "/" + name : draft();
 }
 
@@ -45,7 +45,7 @@ result<void> partial_files::make() {
   if (manifest_->folder()) fs::create_directories(draft(), failed);
   if (failed) return fail(ec::io_error, draft() + ": " + failed.message());
   for (std::size_t i = 0; i < manifest_->files().size(); ++i) {
-    const auto name = file(i);
+    const auto name = draft_of(i);
     if (manifest_->folder()) fs::create_directories(fs::path{name}.parent_path(), failed);
     unique_fd fd{::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
     const auto bytes = static_cast<off_t>(manifest_->files()[i].bytes);
@@ -60,7 +60,7 @@ result<void> partial_files::make() {
 
 bool partial_files::read(std::size_t part, std::span<std::byte> into) const {
   const auto p = manifest_->part(part);
-  const unique_fd fd{::open(file(p.file).c_str(), O_RDONLY | O_CLOEXEC)};
+  const unique_fd fd{::open(draft_of(p.file).c_str(), O_RDONLY | O_CLOEXEC)};
   for (std::size_t done = 0; done < into.size();) {
     const auto n =
         fd ? ::pread(fd.get(), into.data() + done, into.size() - done, static_cast<off_t>(p.offset + done))
@@ -73,7 +73,7 @@ bool partial_files::read(std::size_t part, std::span<std::byte> into) const {
 
 result<void> partial_files::write(std::size_t part, std::span<const std::byte> bytes) const {
   const auto p = manifest_->part(part);
-  const auto name = file(p.file);
+  const auto name = draft_of(p.file);
   const unique_fd fd{::open(name.c_str(), O_WRONLY | O_CLOEXEC)};
   for (std::size_t done = 0; done < bytes.size();) {
     const auto n =
@@ -90,7 +90,7 @@ result<void> partial_files::write(std::size_t part, std::span<const std::byte> b
 
 result<void> partial_files::finish() {
   for (std::size_t i = 0; i < manifest_->files().size(); ++i)
-    if (!sync(file(i))) return fail(about(file(i)));
+    if (!sync(draft_of(i))) return fail(about(draft_of(i)));
   std::error_code failed;
   if (fs::exists(path_, failed)) return fail(ec::already_exists, path_ + " has come meanwhile");
   if (std::rename(draft().c_str(), path_.c_str()) != 0) return fail(about(path_));

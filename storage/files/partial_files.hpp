@@ -24,6 +24,8 @@ class partial_files {
   bool read(std::size_t part, std::span<std::byte> into) const;
   /// @error `ec::io_error` with path and reason: a full disk, for one
   result<void> write(std::size_t part, std::span<const std::byte> bytes) const;
+  /// Where a file lies meanwhile.
+  std::string draft_of(std::size_t file) const;
   /// Whether there was something before.
   bool resumed() const noexcept { return resumed_; }
 
@@ -35,7 +37,6 @@ class partial_files {
   partial_files(std::string path, const file_manifest& manifest)
       : path_(std::move(path)), manifest_(&manifest) {}
   std::string draft() const { return path_ + ".part"; }
-  std::string file(std::size_t number) const;
   result<void> make();
 
   std::string path_;

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -84,6 +85,38 @@ def a_model_on_its_way_does_not_hold_an_interrupted_up():
             wait_until("nothing of it runs on", lambda: [p for p in cluster.left_over() if isinstance(p, bytes) and BINARY.encode() in p] == [], 60)
 
 
+def hosts_that_fetch_at_once_bring_one_another_what_has_come():
+    """Of the host that has it, whose link is slow, the model leaves about once and not three times."""
+    with network(4) as (names, addresses, _), tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        want = os.urandom(64_000_001)
+        (folder / "M.gguf").write_bytes(want)
+        secret = folder / "secret"
+        secret.write_text("of this test and of nobody else\n")
+        secret.chmod(0o600)
+        subprocess.run(["tc", "-n", names[0], "qdisc", "add", "dev", "eth", "root", "tbf", "rate", "200mbit", "burst", "256kb", "latency", "50ms"], check=True)
+        run = lambda i, *args: subprocess.Popen(["ip", "netns", "exec", names[i], BINARY, "weights", *args, "--cluster-secret-file", str(secret)],  # noqa: E731
+                                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        sent = lambda: int(subprocess.run(["ip", "netns", "exec", names[0], "cat", "/sys/class/net/eth/statistics/tx_bytes"],  # noqa: E731
+                                          check=True, capture_output=True, text=True).stdout)
+        offer = run(0, "offer", str(folder / "M.gguf"), "--listen", f"{addresses[0]}:7470")
+        try:
+            offer.stdout.readline()
+            before, began = sent(), time.monotonic()
+            fetches = [run(i, "fetch", str(folder / f"here{i}"), "--from", f"{addresses[0]}:7470", "--host", addresses[i]) for i in (1, 2, 3)]
+            said = [one.communicate(timeout=100)[0] for one in fetches]
+            copies = (sent() - before) / len(want)
+            print(f"     64 MB from one host at 200 Mb/s to three: {time.monotonic() - began:.1f} s, {copies:.2f} copies left it")
+            for i in (1, 2, 3):
+                assert (folder / f"here{i}").read_bytes() == want, said
+            assert all(" of it from others that fetch it" in text for text in said), said
+            assert copies < 2.4, copies
+        finally:
+            offer.kill()
+            offer.wait(10)
+            offer.stdout.close()
+
+
 def weights_are_brought_by_hand():
     with Launched() as cluster:
         want = os.urandom(30_000_001)
@@ -107,4 +140,4 @@ def weights_are_brought_by_hand():
 
 if __name__ == "__main__":
     main([a_host_without_the_model_gets_it_from_others, a_model_on_its_way_does_not_hold_an_interrupted_up,
-          weights_are_brought_by_hand])
+          hosts_that_fetch_at_once_bring_one_another_what_has_come, weights_are_brought_by_hand])

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <ranges>
 #include <set>
 #include <thread>
 
@@ -16,6 +17,7 @@
 #include "storage/files/file_offer.hpp"
 #include "storage/files/part_schedule.hpp"
 #include "storage/files/partial_files.hpp"
+#include "storage/files/peers_page.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
@@ -81,7 +83,7 @@ TEST_CASE(
     covered[p.file] += p.bytes;
   }
   for (const auto& [file, bytes] : covered) CHECK(bytes == made->files()[file].bytes);
-  const auto bytes = made->encode(1 << 20);
+  const auto bytes = made->encode({1 << 20, 2 << 20, 0});
   const auto back = file_manifest::parse(bytes);
   REQUIRE(back);
   CHECK(back->files() == made->files());
@@ -96,8 +98,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a list of files with any bytes changed or cut is an error or a list, never more") {
-  const auto bytes =
-      file_manifest::of(true, {{"a/b.bin", 9 * part, 4096}, {"config.json", 7, 64}})->encode(1 << 20);
+  const auto bytes = file_manifest::of(true, {{"a/b.bin", 9 * part, 4096}, {"config.json", 7, 64}})
+                         ->encode({1 << 20, 2 << 20, 3 << 20});
   std::mt19937 random{11};
   for (int round = 0; round < 20'000; ++round) {
     auto changed = bytes;
@@ -166,8 +168,10 @@ TEST_CASE("a file and a folder arrive byte for byte, from all sources at once") 
     CHECK(done->came_from[0] + done->came_from[1] == 10);
     CHECK(last.fetched == last.total);
     CHECK(last.total == 9 * part + 12'345);
-    CHECK(one->heard() == file_offer::word::ended);
-    CHECK(one->heard() == file_offer::word::none);
+    const auto news = one->heard(clock_type::now());
+    CHECK(news.any);
+    CHECK(news.ended == 1);
+    CHECK_FALSE(one->heard(clock_type::now()).any);
     CHECK_FALSE(fs::exists(folder / "here/M.gguf.part"));
     CHECK(fetch({at(*one)}, folder / "here/M.gguf").error() == ec::already_exists);
   }
@@ -312,4 +316,123 @@ TEST_CASE(
   CHECK(fs::file_size(folder / "deep/model/a/b") == part + 3);
   CHECK(partial_files::open(path, manifest).error() == ec::already_exists);
   CHECK(partial_files::open("/proc/no/such/place", manifest).error() == ec::io_error);
+}
+
+// ---- several hosts that fetch at once
+
+TEST_CASE("a page of fetches is read as it was written, and one that is being written is not read") {
+  peers_page page;
+  const auto now = clock_type::now();
+  CHECK(peers_page::parse(page.bytes()).empty());
+  page.goes_on("10.0.0.2:7001", now);
+  page.goes_on("10.0.0.3:7001", now + std::chrono::seconds(10));
+  page.goes_on("", now);
+  page.goes_on("two\nlines:1", now);
+  CHECK(peers_page::parse(page.bytes()) == std::vector<std::string>{"10.0.0.2:7001", "10.0.0.3:7001"});
+  std::array<std::byte, peers_page::size> bytes;
+  std::mt19937 random{3};
+  for (int round = 0; round < 200; ++round) {
+    std::ranges::copy(page.bytes(), bytes.begin());
+    bytes[random() % bytes.size()] ^= std::byte{16};
+    CHECK(peers_page::parse(bytes).empty());
+  }
+  page.forget_silent(now + std::chrono::seconds(20));
+  CHECK(peers_page::parse(page.bytes()) == std::vector<std::string>{"10.0.0.3:7001"});
+  page.ended("10.0.0.3:7001");
+  CHECK(peers_page::parse(page.bytes()).empty());
+  for (int i = 0; i < 1000; ++i) page.goes_on("10.0.1.2:" + std::to_string(10'000 + i), now);
+  CHECK(peers_page::parse(page.bytes()).size() > 200);
+}
+
+// Virtual time: a source sends one part a tick, whomever it is for; hosts as much to one another.
+TEST_CASE("of a source that many fetch from each part leaves about once, and each host gets all") {
+  constexpr std::size_t hosts = 5, parts = 300, links = 4;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    CAPTURE(seed);
+    std::vector<part_schedule> plans;
+    std::vector<std::vector<std::byte>> maps(hosts, std::vector<std::byte>(parts));
+    for (std::size_t h = 0; h < hosts; ++h) {
+      plans.emplace_back(parts, 1, seed * 100 + h);
+      for (std::size_t other = 1; other < hosts; ++other) plans[h].add_fetching();
+    }
+    const auto host_of = [](std::size_t h, std::size_t source) {
+      return source == 0 ? hosts : (h + source) % hosts;
+    };
+    struct way {
+      std::size_t host;
+      part_schedule::task task;
+    };
+    std::vector<std::deque<way>> queue(hosts + 1);  // what each sender has to send; the source is last
+    std::vector<std::size_t> under_way(hosts);
+    std::size_t ticks = 0, by_source = 0;
+    bool gone = false;  // the source of every second round, once each part is somewhere
+    const auto somewhere = [&](std::size_t p) {
+      return std::ranges::any_of(
+          maps, [p](const auto& m) { return m[p] == static_cast<std::byte>(part_holding::here); });
+    };
+    const auto all = [&] { return std::ranges::all_of(plans, [](const auto& p) { return p.finished(); }); };
+    for (; !all() && ticks < 10'000; ++ticks) {
+      for (std::size_t h = 0; h < hosts; ++h) {
+        for (std::size_t other = 1; other < hosts; ++other) plans[h].holds(other, maps[host_of(h, other)]);
+        while (under_way[h] < links) {
+          const auto t = plans[h].take();
+          if (!t) break;
+          ++under_way[h];
+          maps[h][t->part] = static_cast<std::byte>(part_holding::comes);
+          queue[host_of(h, t->source)].push_back({h, *t});
+        }
+      }
+      if (seed % 2 == 0 && !gone && std::ranges::all_of(std::views::iota(std::size_t{0}, parts), somewhere)) {
+        gone = true;
+        for (const auto& [h, t] : std::exchange(queue[hosts], {})) {
+          plans[h].failed(t, "no answer");
+          --under_way[h];
+        }
+        for (auto& plan : plans) plan.drop(0, "no answer");
+      }
+      for (std::size_t sender = 0; sender <= hosts; ++sender) {
+        if (queue[sender].empty()) continue;
+        const auto [h, t] = queue[sender].front();
+        queue[sender].pop_front();
+        by_source += sender == hosts;
+        REQUIRE((sender == hosts || maps[sender][t.part] == static_cast<std::byte>(part_holding::here)));
+        maps[h][t.part] = static_cast<std::byte>(part_holding::here);
+        plans[h].done(t);
+        --under_way[h];
+      }
+    }
+    REQUIRE(all());
+    CHECK(ticks < parts * 5 / 4);  // alone, the source would take 1,500
+    CHECK(by_source < parts * 5 / 4);
+    CHECK(gone == (seed % 2 == 0));
+  }
+}
+
+TEST_CASE("hosts that fetch at once have parts of one another") {
+  const test::temp_dir folder;
+  write_noise(folder / "M.gguf", 96 * part + 9, 1);
+  const auto whole = text_of(folder / "M.gguf");
+  const auto source = offer(folder / "M.gguf");
+  std::atomic<bool> ending{false};
+  std::thread telling{[&] {
+    while (!ending) {
+      source->heard(clock_type::now());
+      std::this_thread::yield();
+    }
+  }};
+  std::vector<result<fetch_report>> done(3, fail(ec::cancelled));
+  std::vector<std::thread> fetches;
+  for (std::size_t i = 0; i < done.size(); ++i)
+    fetches.emplace_back([&, i] { done[i] = fetch({at(*source)}, folder / ("here" + std::to_string(i))); });
+  for (auto& one : fetches) one.join();
+  ending = true;
+  telling.join();
+  std::uint64_t from_others = 0;
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    REQUIRE_MESSAGE(done[i], to_string(done[i].error()));
+    CHECK(text_of(folder / ("here" + std::to_string(i))) == whole);
+    CHECK(done[i]->came_from.at(0) + done[i]->from_fetches == 97);
+    from_others += done[i]->from_fetches;
+  }
+  CHECK(from_others > 0);
 }
