@@ -128,7 +128,8 @@ chmod 711 "$scratch"  # tests of strangers run as another user
 beside=
 trap '[[ -z $beside ]] || kill "$beside" 2>/dev/null || true; rm -rf "$results" "$scratch"' EXIT
 if ((${#targets[@]} > 0)); then
-  NINJA_STATUS='[%f/%t %es] ' nice -n 19 ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" >"$results/beside.log" 2>&1 &
+  : >"$results/beside.log"  # there, however soon it is looked at
+  NINJA_STATUS='[%f/%t %es] ' nice -n 19 ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" >>"$results/beside.log" 2>&1 &
   beside=$!
 fi
 export TMPDIR=$scratch

@@ -70,7 +70,7 @@ class fetcher {
     auto files = partial_files::open(options_.destination, *manifest_);
     if (!files) return fail(files.error());
     files_.emplace(std::move(*files));
-    if (auto ok = draft_.start(*engine_, *manifest_, *files_); !ok) return fail(not_disk(ok.error()));
+    if (auto ok = draft_.start(*engine_, *manifest_, *files_); !ok) return fail(ok.error());
     own_ = to_string(host_port{options_.host, engine_->port()});
     progress_.total = manifest_->bytes();
     meet_others(500ms);
@@ -143,7 +143,7 @@ class fetcher {
       for (std::size_t i = 0; i < options_.sources.size(); ++i) {
         if (!is_asked(i)) continue;
         const auto found = sources_[i]->fetches();
-        tells |= !found.empty() || sources_[i]->tells_fetches();
+        tells |= sources_[i]->tells_fetches();
         listed |= std::ranges::find(found, own_) != found.end();
         for (const auto& at : found) meet(at);
       }

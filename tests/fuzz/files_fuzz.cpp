@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto p = read->part(i);
     if (p.bytes == 0 || p.offset + p.bytes > read->files()[p.file].bytes) std::abort();
   }
-  const auto again = file_manifest::parse(read->encode(4096));
+  const auto again = file_manifest::parse(read->encode({4096, 0, 0}));
   if (!again || again->files() != read->files() || again->folder() != read->folder()) std::abort();
   return 0;
 }
