@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -154,6 +155,8 @@ class fetcher {
 
   /// What others have of it, and who has come since: who comes later says so to those who are there.
   void look_around() {
+    // Looks in a row: a map that changes as it is sent does not arrive.
+    std::map<std::size_t, std::uint32_t> missed;
     std::unique_lock lock{mutex_};
     while (!over()) {
       for (std::size_t i = options_.sources.size(); i < sources_.size(); ++i) {
@@ -162,8 +165,8 @@ class fetcher {
         lock.unlock();
         const auto map = one->holds();
         lock.lock();
-        if (!map) plan_->drop(i, map.error().detail);
-        else plan_->holds(i, *map);
+        if (map) plan_->holds(i, *map), missed[i] = 0;
+        else if (++missed[i] == part_schedule::failures_max) plan_->drop(i, map.error().detail);
       }
       lock.unlock();
       for (const auto& word : engine_->take_words())
