@@ -1,7 +1,8 @@
 #include "storage/files/draft_offer.hpp"
 
 #include <algorithm>
-#include <atomic>
+
+#include "storage/files/one_sided.hpp"
 
 namespace mooncaf {
 
@@ -41,7 +42,7 @@ result<void> draft_offer::start(transfer_engine& engine, const file_manifest& ma
 }
 
 void draft_offer::is(std::size_t part, part_holding now) {
-  std::atomic_ref{map_.at(part)}.store(static_cast<std::byte>(now), std::memory_order_release);
+  store_one_sided(map_.at(part), static_cast<std::byte>(now));
 }
 
 /// A block that cannot be offered is not there for others, who then ask elsewhere.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/hash.hpp"
+#include "storage/files/one_sided.hpp"
 #include "transport/net/bytes.hpp"
 
 namespace mooncaf {
@@ -50,7 +51,7 @@ void peers_page::write() {
   const auto sum = hash_bytes128(std::span<const std::byte>{made}.subspan(sum_bytes));
   std::memcpy(made.data(), &sum.high, 8);
   std::memcpy(made.data() + 8, &sum.low, 8);
-  bytes_ = made;
+  for (std::size_t i = 0; i < size; ++i) store_one_sided(bytes_[i], made[i]);
 }
 
 std::vector<std::string> peers_page::parse(std::span<const std::byte, size> in) {
