@@ -74,7 +74,7 @@ class fetcher {
     if (auto ok = draft_.start(*engine_, *manifest_, *files_); !ok) return fail(ok.error());
     own_ = to_string(host_port{options_.host, engine_->port()});
     progress_.total = manifest_->bytes();
-    meet_others(500ms);
+    meet_others(options_.meeting);
     came_.resize(manifest_->parts());
     if (auto ok = carry(); !ok) return fail(ok.error());
     if (auto ok = compare(); !ok) return fail(ok.error());

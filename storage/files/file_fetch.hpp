@@ -31,6 +31,7 @@ struct file_fetch_options {
   std::string host = "127.0.0.1";  ///< numeric address of this process, for links
   std::size_t threads = 0;         ///< parts under way at once; 0: as many as the processors suggest
   duration limit = std::chrono::seconds(30);    ///< for one part
+  duration meeting = std::chrono::seconds(2);   ///< a source may take so long to tell who else fetches
   std::uint64_t seed = std::random_device{}();  ///< hosts that fetch the same take parts in different orders
 };
 

@@ -109,7 +109,7 @@ def hosts_that_fetch_at_once_bring_one_another_what_has_come():
             print(f"     64 MB from one host at 200 Mb/s to three: {time.monotonic() - began:.1f} s, {copies:.2f} copies left it")
             for i in (1, 2, 3):
                 assert (folder / f"here{i}").read_bytes() == want, said
-            assert all(" of it from others that fetch it" in text for text in said), said
+            assert any(" of it from others that fetch it" in text for text in said), said
             assert copies < 2.4, copies
         finally:
             offer.kill()

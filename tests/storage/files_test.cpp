@@ -63,8 +63,10 @@ std::unique_ptr<file_offer> offer(const std::string& path) {
 std::string at(const file_offer& o) { return "127.0.0.1:" + std::to_string(o.port()); }
 
 result<fetch_report> fetch(std::vector<std::string> from, const std::string& to,
-                           const std::function<void(const fetch_progress&)>& tell = {}) {
-  return fetch_files({engine().secret, std::move(from), to, "127.0.0.1", 4, std::chrono::seconds(5)}, tell);
+                           const std::function<void(const fetch_progress&)>& tell = {},
+                           duration meeting = std::chrono::milliseconds(50)) {
+  return fetch_files({engine().secret, std::move(from), to, "127.0.0.1", 4, std::chrono::seconds(5), meeting},
+                     tell);
 }
 
 }  // namespace
@@ -423,7 +425,9 @@ TEST_CASE("hosts that fetch at once have parts of one another") {
   std::vector<result<fetch_report>> done(3, fail(ec::cancelled));
   std::vector<std::thread> fetches;
   for (std::size_t i = 0; i < done.size(); ++i)
-    fetches.emplace_back([&, i] { done[i] = fetch({at(*source)}, folder / ("here" + std::to_string(i))); });
+    fetches.emplace_back([&, i] {
+      done[i] = fetch({at(*source)}, folder / ("here" + std::to_string(i)), {}, std::chrono::seconds(5));
+    });
   for (auto& one : fetches) one.join();
   ending = true;
   telling.join();
