@@ -70,6 +70,7 @@ constexpr std::string_view introduction =
     "  mooncaf trace | calibrate     traces made up or counted; a profile of this machine for the two above\n"
     "  mooncaf replay | advise       a conductor's decisions again, and why they were made; what would have\n"
     "                                kept more requests inside their SLOs\n"
+    "  mooncaf api                   every path of the HTTP API and every field of a body, as Markdown tables\n"
     "  mooncaf topology [options]    the NICs of this host, and which of them RDMA would use\n"
     "\n"
     "General\n"

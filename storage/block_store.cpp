@@ -215,13 +215,6 @@ void block_store::confirm(owner_id owner) {
   forget_if_idle(owner);
 }
 
-std::vector<owner_id> block_store::quarantined_owners() const {
-  std::vector<owner_id> waiting;
-  for (const auto& [id, record] : owners_)
-    if (record.ended) waiting.push_back(id);
-  return waiting;
-}
-
 // ---- published blocks ----
 
 held_block block_store::at(prefix_tree::handle h) const noexcept {

@@ -162,8 +162,6 @@ class block_store {
   void fence(owner_id owner);
   /// The owner's peers have stopped or their links are down: the slots it left behind are free.
   void confirm(owner_id owner);
-  /// Ended owners that wait for `confirm`.
-  std::vector<owner_id> quarantined_owners() const;
 
   // ---- published blocks ----
 

@@ -41,9 +41,9 @@ bool memory_boundary::look(const boundary_report& blocks, const boundary_report&
   for (const auto s : {side::blocks, side::objects}) {
     auto& before = taken_[at(s)];
     needs[at(s)] = before && said[at(s)]->taken_bytes > *before && said[at(s)]->idle_bytes < slab_;
-    if (!giver_) before = said[at(s)]->taken_bytes;
+    if (!in_flight()) before = said[at(s)]->taken_bytes;
   }
-  if (giver_) {
+  if (in_flight()) {
     const auto from = *giver_;
     const bool done = said[at(from)]->withheld_bytes >= withheld_from(from);
     if (!done && now - asked_ < patience) return false;

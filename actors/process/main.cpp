@@ -13,6 +13,8 @@
 #include "actors/process/rdma_setup.hpp"
 #include "actors/process/serve.hpp"
 #include "actors/store/store_command.hpp"
+#include "runtime/api/endpoints.hpp"
+#include "runtime/api/request_fields.hpp"
 #include "runtime/sim/cli/commands.hpp"
 
 int main(int argc, char** argv) {
@@ -28,11 +30,15 @@ int main(int argc, char** argv) {
     const std::vector<std::string> args(argv + 2, argv + argc);
     return mooncaf::store::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
   }
+  if (argc == 2 && std::string_view{argv[1]} == "api") {
+    std::cout << "Endpoints\n\n" << mooncaf::endpoints_as_markdown() << "\nFields of a body\n\n" << mooncaf::fields_as_markdown();
+    return 0;
+  }
   // The server's own words follow; `parse_options` knows nothing of the other commands.
   if (argc == 2 && mooncaf::cli::help_asked(argv[1]) == mooncaf::cli::help_form::words) {
     for (const auto names : {mooncaf::sim::command_names(), mooncaf::launch::command_names()})
       for (const auto name : names) std::cout << name << "\n";
-    std::cout << "store\ntopology\n" << std::flush;
+    std::cout << "api\nstore\ntopology\n" << std::flush;
   }
   mooncaf::claim_stop_signals();
   if (argc > 1 && std::string_view{argv[1]} == "topology") return mooncaf::print_topology(argc, argv);

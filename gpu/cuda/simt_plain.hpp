@@ -47,11 +47,8 @@ words4 load_matrices_turned(const std::uint16_t* row, int line = __builtin_LINE(
 /// waits for the group that they were committed in, and others see them behind the next barrier.
 void copy_async16(void* shared, const void* global, bool there);
 void commit_async();
-void wait_async_until(int pending);
 template <int Pending>
-void wait_async() {
-  wait_async_until(Pending);
-}
+void wait_async();
 
 words4 load16(const void* at);
 words2 load8(const void* at);

@@ -176,7 +176,7 @@ std::string fields_as_markdown() {
     out += "\n**" + std::string{title} +
            "**\n\n| field | completions | chat | messages | responses | embeddings "
            "| tokenize | detokenize | |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
-    for (const auto& f : all_fields) {
+    for (const auto& f : request_fields()) {
       if (f.kind == kind) append_row(out, f);
     }
   }

@@ -127,10 +127,7 @@ void kv_stream::hand_over(transfer order, bool first, std::function<void(const c
                           std::unique_lock<std::mutex>& lock) {
   under_way_.push_back(order.id);
   const auto bytes = order.size_bytes();
-  if (first) {
-    end_.submitted();
-    bytes_ += bytes;
-  }
+  if (first) end_.submitted();
   // The completion may come on this very thread.
   lock.unlock();
   if (const auto plane = plane_.lock()) {
@@ -186,11 +183,6 @@ void kv_stream::settle(std::unique_lock<std::mutex>& lock) {
 bool kv_stream::fenced() const {
   const std::lock_guard lock{mutex_};
   return end_.fenced();
-}
-
-std::uint64_t kv_stream::bytes_sent() const {
-  const std::lock_guard lock{mutex_};
-  return bytes_;
 }
 
 }  // namespace mooncaf

@@ -85,7 +85,6 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   /// Once ended: no byte of this stream can be written at the decode side any more. False: that side must
   /// fence us.
   bool fenced() const;
-  std::uint64_t bytes_sent() const;
 
  private:
   void ready(const kv_piece& what);
@@ -120,7 +119,6 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   bool from_device_ = false;  ///< layers leave from the device
   direct_pieces directly_;
   std::condition_variable unread_;  ///< nothing reads the device any more
-  std::uint64_t bytes_ = 0;
   bool draining_ = false;  ///< `set_target` is sending the layers that waited; nothing settles meanwhile
   stream_end end_;
 };

@@ -55,7 +55,7 @@ std::vector<conductor_action> cluster_core::take_actions() {
 // ---- members ----
 
 result<void> cluster_core::join(const member_card& node, time_point now) {
-  if (members_.contains(node.id)) leave(node.id, now);
+  if (is_member(node.id)) leave(node.id, now);
   if (auto added = scheduler_.add_node(node.id, now); !added) return added;
   for (const auto& worker : node.workers) scheduler_.add_instance(worker);
   members_.emplace(node.id, member{node, {}});
@@ -72,7 +72,7 @@ result<void> cluster_core::join(const member_card& node, time_point now) {
 }
 
 void cluster_core::leave(node_id node, time_point now) {
-  if (!members_.contains(node)) return;
+  if (!is_member(node)) return;
   scheduler_.remove_node(node);
   forget(node, now);
 }

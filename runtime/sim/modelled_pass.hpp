@@ -25,12 +25,6 @@ inline constexpr std::int32_t first_answer_word = 259, first_length_word = 512;
 /// The longest answer that a length word can ask for.
 inline constexpr std::uint32_t longest_told_answer = modelled_vocab - first_length_word;
 
-/// The token that makes the answer behind it `tokens` long, its end token included. @pre 1 to
-/// `longest_told_answer`.
-constexpr std::int32_t length_word(std::uint32_t tokens) noexcept {
-  return first_length_word + static_cast<std::int32_t>(tokens) - 1;
-}
-
 /// KV of a modelled model: 8 bytes a token in two layers, whatever the profile's model has.
 kv_layout modelled_layout(const profile& p) noexcept;
 /// Identity of all that decides KV contents and tokens. Nodes with different profiles cannot share KV.

@@ -63,7 +63,7 @@ result<outcome> simulation::run(trace_source& source, const std::function<void(s
   return std::move(out);
 }
 
-bool simulation::is_over() const noexcept { return !arrivals_.go_on() && world_.requests.live() == 0; }
+bool simulation::is_over() const noexcept { return !arrivals_.go_on() && live_requests() == 0; }
 
 bool simulation::hopeless() const noexcept {
   const auto limit = world_.options.give_up_after;

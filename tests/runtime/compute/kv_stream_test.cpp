@@ -29,7 +29,7 @@ TEST_CASE("every row arrives, whether the slots are known before or after the la
         CHECK(w.count == w.landings);
         CHECK(w.count == layout.n_layers);
         CHECK(s->fenced());
-        CHECK(s->bytes_sent() == tokens * layout.bytes_per_token());
+        CHECK(w.bytes_sent() == tokens * layout.bytes_per_token());
         w.check_rows(0, tokens);
       }
     }
@@ -74,7 +74,7 @@ TEST_CASE("of pages that are laid out by token layers leave together, as many as
       CHECK(w.ended.take());
       CHECK(w.count == 1 + 2 * groups);
       CHECK(w.count == w.landings);
-      CHECK(s->bytes_sent() == 13 * shape.bytes_per_token());
+      CHECK(w.bytes_sent() == 13 * shape.bytes_per_token());
       w.check_rows(0, 13);
     }
   }
@@ -94,7 +94,7 @@ TEST_CASE("a pass that begins anew amid layers that leave together sends what it
   w.finish(*s);
   CHECK(w.landed.take());
   CHECK(w.ended.take());
-  CHECK(s->bytes_sent() == 13 * wide.bytes_per_token());
+  CHECK(w.bytes_sent() == 13 * wide.bytes_per_token());
   w.check_rows(0, 13);
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("blocks that the decode side has are not sent again") {
     CHECK(w.landed.take());
     CHECK(w.ended.take());
     CHECK(w.count == w.landings);
-    CHECK(s->bytes_sent() == (14 - 4 * have) * layout.bytes_per_token());
+    CHECK(w.bytes_sent() == (14 - 4 * have) * layout.bytes_per_token());
     w.check_rows(4 * have, 14);
   }
 }
@@ -145,7 +145,7 @@ TEST_CASE("a stream of which the decode side has every block ends without a tran
   CHECK(w.landed.take());
   CHECK(w.ended.take());
   CHECK(w.count == 0);
-  CHECK(s->bytes_sent() == 0);
+  CHECK(w.bytes_sent() == 0);
   w.check_rows(8, 8);
 }
 
@@ -202,14 +202,14 @@ TEST_CASE("a stopped stream ends once, with false, at whatever moment it is stop
       if (moment >= 4) s->stop();
       CHECK(!w.ended.take());
       CHECK(s->fenced());
-      const auto sent = s->bytes_sent();
+      const auto sent = w.bytes_sent();
       s->set_target(w.target(12));
       compute(*s, 0, 12);
       bool counted = false;
       s->finish([&](std::uint32_t) { counted = true; });
       s->stop();
       CHECK(!counted);
-      CHECK(s->bytes_sent() == sent);
+      CHECK(w.bytes_sent() == sent);
       CHECK(w.ended.size() == 0);
     }
   }
@@ -280,7 +280,7 @@ TEST_CASE("layers leave from the device while its pass has them, once each, and 
       CHECK(w.landed.take());
       CHECK(w.ended.take());
       CHECK(w.sent_directly == (known_before ? 10 : 5) * layout.bytes_per_token());
-      CHECK(s->bytes_sent() == 13 * layout.bytes_per_token());
+      CHECK(w.bytes_sent() == 13 * layout.bytes_per_token());
       CHECK(w.count == w.landings);
       w.check_rows(0, 13);
     }
@@ -316,7 +316,7 @@ TEST_CASE("what no NIC reads leaves from memory, and lands once") {
     CHECK(w.landed.take());
     CHECK(w.ended.take());
     CHECK(w.sent_directly == 0);
-    CHECK(s->bytes_sent() == 13 * layout.bytes_per_token());
+    CHECK(w.bytes_sent() == 13 * layout.bytes_per_token());
     CHECK(w.count == w.landings);
     w.check_rows(0, 13);
   }

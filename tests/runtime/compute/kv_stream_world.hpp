@@ -112,6 +112,12 @@ struct stream_world {
           pieces.push_back(what);
         });
   }
+  /// Acknowledged by the decode node.
+  std::uint64_t bytes_sent() const {
+    std::uint64_t sum = 0;
+    for (const auto& path : from->stats()) sum += path.bytes_written;
+    return sum;
+  }
   /// Ends the stream as a worker does, and lets the board know the count.
   void finish(kv_stream& s) {
     s.finish([this](std::uint32_t transfers) {

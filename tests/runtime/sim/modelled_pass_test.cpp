@@ -129,7 +129,7 @@ TEST_CASE("a length word says how long the answer is, and another attempt with a
   modelled_pass pass{{small_machine(), worker_role::decode}, time.pace()};
   std::vector<float> logits(pass.vocab_size());
   auto tokens = some_prompt(3, 40);
-  tokens.push_back(length_word(5));
+  tokens.push_back(first_length_word + 4);  // asks for five tokens
   std::vector<std::int32_t> answer;
   while (answer.empty() || answer.back() != 256) {
     // Every attempt computes all of it from nothing, as after a lost node.

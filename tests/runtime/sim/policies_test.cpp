@@ -185,7 +185,8 @@ TEST_CASE("coupled instances share the work: the router counts what each decodes
     for (const auto& row : out.history.rows()) {
       for (std::size_t i = 0; i < busy.size(); ++i) busy[i] += row.busy[i];
     }
-    const auto [least, most] = std::ranges::minmax(busy);
+    const double least = std::ranges::min(busy);
+    const double most = std::ranges::max(busy);
     INFO("mode ", static_cast<int>(mode), ": ", least, " to ", most);
     CHECK(most <= 2 * least);
   }

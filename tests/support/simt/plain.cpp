@@ -141,7 +141,12 @@ void copy_async16(void* shared, const void* global, bool there) {
   kernel_runs()->copy_async(shared, global, there);
 }
 void commit_async() { kernel_runs()->commit_async(); }
-void wait_async_until(int pending) { kernel_runs()->wait_async(pending); }
+template <int Pending>
+void wait_async() {
+  kernel_runs()->wait_async(Pending);
+}
+template void wait_async<0>();
+template void wait_async<1>();
 
 words4 load16(const void* at) {
   kernel_runs()->access(reinterpret_cast<std::uintptr_t>(at), sizeof(words4), false);
