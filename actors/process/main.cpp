@@ -31,7 +31,9 @@ int main(int argc, char** argv) {
     return mooncaf::store::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
   }
   if (argc == 2 && std::string_view{argv[1]} == "api") {
-    std::cout << "Endpoints\n\n" << mooncaf::endpoints_as_markdown() << "\nFields of a body\n\n" << mooncaf::fields_as_markdown();
+    std::cout << "Endpoints\n\n"
+              << mooncaf::endpoints_as_markdown() << "\nFields of a body\n\n"
+              << mooncaf::fields_as_markdown();
     return 0;
   }
   // The server's own words follow; `parse_options` knows nothing of the other commands.

@@ -47,7 +47,7 @@ const endpoint* find_endpoint(std::string_view path) noexcept {
 
 std::string endpoints_as_markdown() {
   std::string out = "| method | path | key | |\n| --- | --- | --- | --- |\n";
-  for (const auto& e : all_endpoints) {
+  for (const auto& e : endpoints()) {
     out += e.post ? "| POST | `" : e.deletes ? "| GET, DELETE | `" : "| GET | `";
     out += std::string{e.path} + (e.path.size() > 1 && e.path.ends_with('/') ? "{name}" : "") + "` | ";
     out += e.access == who::anybody ? "no" : e.access == who::key ? "any" : "operator's";

@@ -305,7 +305,7 @@ TEST_CASE("random operations never leak, never evict what is held, never make a 
     fixture f(24, options);
     time_point now = start;
     std::map<std::uint32_t, owner_id> fenced_slots;  // must not be handed out
-    std::set<owner_id> fenced, ended;  // ended: fenced, and nobody has confirmed it yet
+    std::set<owner_id> fenced, ended;                // ended: fenced, and nobody has confirmed it yet
     std::map<owner_id, std::map<std::uint32_t, block_key>> held;  // published slots under a hold
     std::map<pin_id, std::pair<owner_id, std::vector<pinned_block>>> pins;
     std::map<owner_id, std::set<std::uint32_t>> reserved;
