@@ -4,14 +4,18 @@
 
 namespace mooncaf::journal {
 
-encoder::encoder(std::string_view kind, sink out) : out_(std::move(out)) {
+origin this_program() { return {MOONCAF_VERSION}; }
+
+encoder::encoder(std::string_view kind, sink out, const origin& from) : out_(std::move(out)) {
   frame_ = kind;
   put_raw(journal_version, 4);
   if (const auto became = out_(std::exchange(frame_, {}), false); became != written::whole) end_with(became);
+  put(from);
 }
 
-encoder::encoder(const conductor_options& core, const admission_queue_options& queue, sink out)
-    : encoder(magic, std::move(out)) {
+encoder::encoder(const conductor_options& core, const admission_queue_options& queue, sink out,
+                 const origin& from)
+    : encoder(magic, std::move(out), from) {
   put(core);
   put(queue);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Records of a journal as bytes, in frames (frames.hpp). A conductor's first frame begins with the options of the
-// core and of the queue. A record is the place of an input in `inputs`, its members, and the members of its
+// Records of a journal as bytes, in frames (frames.hpp). The first frame begins with its `origin`, a conductor's goes on
+// with the options of the core and of the queue. A record is the place of an input in `inputs`, its members, and the members of its
 // outcome.
 //
 // Whole numbers are varints; times and request ids differences to the latest; ids of nodes and workers
@@ -24,9 +24,11 @@ namespace mooncaf::journal {
 class encoder {
  public:
   /// Begins a worker's journal.
-  explicit encoder(sink out) : encoder(worker_magic, std::move(out)) {}
+  explicit encoder(sink out, const origin& from = this_program())
+      : encoder(worker_magic, std::move(out), from) {}
   /// Begins a journal of a core and a queue with these options.
-  encoder(const conductor_options& core, const admission_queue_options& queue, sink out);
+  encoder(const conductor_options& core, const admission_queue_options& queue, sink out,
+          const origin& from = this_program());
   ~encoder() { close(); }
   encoder(const encoder&) = delete;
   encoder& operator=(const encoder&) = delete;
@@ -52,7 +54,7 @@ class encoder {
  private:
   static constexpr std::size_t enough_for_a_frame = 64 << 10;
 
-  encoder(std::string_view kind, sink out);
+  encoder(std::string_view kind, sink out, const origin& from);
 
   template <class In>
   void begin(In& in) {

@@ -1,20 +1,41 @@
 #pragma once
 // A journal keeps all members of a structure, in the order of their declaration, as each may decide an
-// answer. A structure that changes changes the format, as tests/golden/status/journal.txt shows: raise
-// `journal_version` then.
+// answer. A structure that changes changes the format, as tests/golden/status/journal.txt shows. New members then go to
+// its end, a new input to the end of `inputs`, a new value to the end of its enumeration; `journal_version` is raised, and
+// `growth_of` says how many members there were before. So journals of the release before are read, too.
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <tuple>
 #include <vector>
 
 #include "runtime/base/members.hpp"
+#include "runtime/base/wire_version.hpp"
 #include "runtime/sched/admission_queue.hpp"
+#include "runtime/sched/journal/origin.hpp"
 
 namespace mooncaf::journal {
 
-/// Of the format and of the answers of core and queue. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 15;
+/// Of the format and of the answers of core and queue.
+inline constexpr std::uint32_t journal_version = 16;
+/// Of the release before, whose journals are replayed, too. Where a release decides otherwise, the first decision that
+/// differs may be its own: `mooncaf replay` says which release wrote the file.
+inline constexpr std::uint32_t oldest_version = 15;
+
+/// As `wire::growth_of`, by versions of the journal.
+template <class T>
+inline constexpr std::array<wire::growth, 0> growth_of{};
+template <>
+inline constexpr std::array growth_of<origin>{wire::growth{16, 0}};
+
+/// How many members, of `all` that it has, a structure had in a journal of this version.
+template <class T>
+constexpr std::size_t members_at(std::uint32_t version, std::size_t all) noexcept {
+  for (const auto& g : growth_of<T>)
+    if (version < g.version) return g.members;
+  return all;
+}
 
 /// How many values an enumeration has: a reader refuses others.
 template <class E>

@@ -14,12 +14,21 @@ result<void> reader::begin(std::string_view kind, const char* complaint) {
     return fail(ec::corrupt, name_ + ": offset 0: this is " + complaint);
   at_ = magic.size();
   end_ = std::min(bytes_.size(), file_header_bytes);
-  const auto version = raw(4);
+  version_ = static_cast<std::uint32_t>(raw(4));
   if (damaged_) return error_now();
-  if (version != journal_version) {
-    return fail(ec::incompatible, name_ + ": offset 8: version " + std::to_string(version) +
-                                      "; this program reads version " + std::to_string(journal_version));
-  }
+  if (version_ >= oldest_version && version_ <= journal_version) return {};
+  return fail(ec::incompatible, name_ + ": offset 8: version " + std::to_string(version_) + ", of " +
+                                    (version_ > journal_version ? "a later" : "an earlier") +
+                                    " release of mooncaf; this program reads versions " +
+                                    std::to_string(oldest_version) + " to " +
+                                    std::to_string(journal_version));
+}
+
+result<void> reader::begin_worker() {
+  if (const auto begun = begin(worker_magic, "no journal of a worker of mooncaf"); !begun) return begun;
+  // A process that was killed before its first frame was written has left none.
+  if (members_at<origin>(version_, 1) > 0 && next_frame()) get(origin_);
+  if (damaged_) return error_now();
   return {};
 }
 
@@ -31,6 +40,7 @@ result<reader::options> reader::begin() {
     if (!damaged_) spoil("it ends before its first record");
     return error_now();
   }
+  get(origin_);
   get(begun.core);
   get(begun.queue);
   if (damaged_) return error_now();

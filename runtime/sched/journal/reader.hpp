@@ -29,7 +29,7 @@ class reader {
   /// @error `ec::corrupt`: no journal, or damaged; `ec::incompatible`: of another version.
   result<options> begin();
   /// The beginning of a worker's journal. @error  likewise.
-  result<void> begin_worker() { return begin(worker_magic, "no journal of a worker of mooncaf"); }
+  result<void> begin_worker();
   /// Hands the next record to `visit(input&, outcome)`, or `visit(input&)` if the input has no outcome.
   /// @tparam Inputs  `worker_inputs` in a worker's journal.
   /// @returns false at the end, or at a gap. @error `ec::corrupt`.
@@ -48,6 +48,10 @@ class reader {
     return true;
   }
 
+  /// Which version of the format it has.
+  std::uint32_t version() const noexcept { return version_; }
+  /// The program that wrote it.
+  const origin& from() const noexcept { return origin_; }
   /// Offset of the record that came last.
   std::uint64_t offset() const noexcept { return record_at_; }
   /// Bytes at the end that are part of a frame that was never finished: the process died while writing.
@@ -118,9 +122,16 @@ class reader {
     list.clear();
     for (auto n = count(); n > 0 && !damaged_; --n) get(list.emplace_back());
   }
+  /// Members that the journal's version does not have stay as they are by default.
   template <plain_struct T>
   void get(T& v) {
-    get_all(members_of(v));
+    const auto members = members_of(v);
+    constexpr auto all = std::tuple_size_v<decltype(members_of(v))>;
+    const auto there = members_at<T>(version_, all);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((I < there ? get(std::get<I>(members)) : void()), ...);
+    }
+    (std::make_index_sequence<all>{});
   }
   template <class T>
   void get(std::optional<T>& v) {
@@ -153,6 +164,8 @@ class reader {
 
   std::string_view bytes_;
   std::string name_;
+  std::uint32_t version_ = journal_version;
+  origin origin_;
   std::size_t at_ = 0, end_ = 0;  // of the frame under way
   std::size_t record_at_ = 0;
   std::uint64_t torn_ = 0;

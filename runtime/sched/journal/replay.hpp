@@ -22,15 +22,19 @@ struct replay_result {
   std::uint64_t requests = 0;   ///< that asked for a place; one that asks again while it waits counts once
   std::uint64_t decisions = 0;  ///< answers that were compared
   std::uint64_t torn_bytes = 0;
+  std::uint32_t version = journal_version;  ///< of the journal
+  origin from;
   std::optional<gap> missing;  ///< nothing behind it was replayed
   ending end = ending::open;
   std::optional<difference> first;  ///< nothing more was compared after it
 
   /// Takes over how the reading ended.
-  void ends_as(const reader& from) {
-    torn_bytes = from.torn_bytes();
-    missing = from.missing();
-    end = from.end();
+  void ends_as(const reader& file) {
+    torn_bytes = file.torn_bytes();
+    version = file.version();
+    from = file.from();
+    missing = file.missing();
+    end = file.end();
   }
 };
 

@@ -17,8 +17,8 @@ auto decide(const In& in, encoder* to) {
 
 }  // namespace
 
-worker_journal::worker_journal(sink out) {
-  if (out) encoder_ = std::make_unique<encoder>(std::move(out));
+worker_journal::worker_journal(sink out, const origin& from) {
+  if (out) encoder_ = std::make_unique<encoder>(std::move(out), from);
 }
 
 worker_journal::~worker_journal() = default;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/sched/journal/origin.hpp"
 #include "runtime/sched/journal/sink.hpp"
 #include "runtime/sched/journal/worker_inputs.hpp"
 
@@ -17,7 +18,7 @@ class encoder;
 class worker_journal {
  public:
   /// @param out  empty: it decides, and writes nothing.
-  explicit worker_journal(sink out);
+  explicit worker_journal(sink out, const origin& from = this_program());
   ~worker_journal();
   worker_journal(worker_journal&&) noexcept;
   worker_journal& operator=(worker_journal&&) noexcept;

@@ -85,6 +85,11 @@ int replaying::tell(const journal_to_replay& file, const journal::replay_result&
     const auto& d = *done.first;
     io.out << "the first decision that differs: call " << d.record << " at offset " << d.offset << ", "
            << d.call << "\n  recorded: " << d.recorded << "\n  replayed: " << d.replayed << '\n';
+    if (const auto own = journal::this_program().release; done.from.release != own) {
+      io.out << "  another release wrote it (" << (done.from.release.empty() ? "" : done.from.release + ", ")
+             << "journal version " << done.version << "), and may have decided otherwise than this one, "
+             << own << '\n';
+    }
     return 1;
   }
   io.out << done.decisions << " decisions, all the same" << (whole ? "\n" : " as far as they are there\n");

@@ -346,9 +346,33 @@ TEST_CASE("a journal cut anywhere tells what was whole") {
     CHECK(cut->end == journal::ending::open);
   }
   CHECK(journal::replay("GGUF....", "x").error().detail == "x: offset 0: this is no journal of mooncaf");
-  auto newer = file;
-  ++newer[8];
-  CHECK(journal::replay(newer, "x").error() == ec::incompatible);
+}
+
+TEST_CASE("journals of the release before are replayed, later ones are refused and said to be later") {
+  // A served burst and a simulated one under `adaptive` with changing roles, written by the release of version 15.
+  for (const std::string name : {"conductor", "simulated"}) {
+    CAPTURE(name);
+    auto file = testing::golden_bytes("journal_15/" + name);
+    const auto done = journal::replay(file, name);
+    REQUIRE_MESSAGE(done, to_string(done.error()));
+    CHECK(!done->first);
+    CHECK(done->decisions == (name == "conductor" ? 48 : 206));
+    CHECK(done->end == journal::ending::closed);
+    CHECK(done->version == 15);
+    CHECK(done->from.release.empty());
+    file[8] = journal::journal_version;  // read by the layout of the wrong version
+    CHECK_FALSE(journal::replay(file, name));
+    file[8] = journal::journal_version + 1;
+    CHECK(journal::replay(file, name).error().detail ==
+          name +
+              ": offset 8: version 17, of a later release of mooncaf; this program reads versions 15 to 16");
+    file[8] = journal::oldest_version - 1;
+    CHECK(journal::replay(file, name).error() == ec::incompatible);
+  }
+  const auto own = journal::replay(random_journal(5, 40), "j");
+  REQUIRE(own);
+  CHECK(own->version == journal::journal_version);
+  CHECK(own->from.release == journal::this_program().release);
 }
 
 TEST_CASE("what is missing in a journal, or not in its place, is found and counted") {
@@ -638,7 +662,7 @@ TEST_CASE("every record has the bytes that journals of this version have") {
   std::string file, text;
   conductor_options options = small_options();
   options.ttft_slo = 3s;
-  journal::encoder to{options, {7, 8s}, kept_in(file)};
+  journal::encoder to{options, {7, 8s}, kept_in(file), {"1.2.3"}};
   const auto keys = chain(7, 5);
   const std::vector peers{node_id{3}, node_id{4}};
   const std::vector avoid{worker_id{31}};

@@ -243,9 +243,21 @@ TEST_CASE("a worker's journal says what it did with a request, and why") {
       "50.000 ms; refused: "));
 }
 
+TEST_CASE("workers' journals of the release before are replayed") {
+  const auto computed = journal::replay_worker(testing::golden_bytes("journal_15/prefill"), "p");
+  REQUIRE_MESSAGE(computed, to_string(computed.error()));
+  CHECK(computed->records == 12);
+  CHECK(computed->decisions == 6);
+  CHECK(!computed->first);
+  const auto answered = journal::replay_worker(testing::golden_bytes("journal_15/decode"), "d");
+  REQUIRE_MESSAGE(answered, to_string(answered.error()));
+  CHECK(answered->records == 12);
+  CHECK(answered->end == journal::ending::closed);
+}
+
 TEST_CASE("every record has the bytes that a worker's journals of this version have") {
   std::string file, text;
-  journal::worker_journal to{kept_in(file)};
+  journal::worker_journal to{kept_in(file), {"1.2.3"}};
   const auto record = [&]<class In>(const In& in) {
     static_cast<void>(to.run(in));
     to.flush();
