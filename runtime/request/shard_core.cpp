@@ -164,6 +164,9 @@ void shard_core::commit(std::uint64_t owner, std::span<const commit_item> items,
     // more.
     static_cast<void>(store_.commit(owner_id{owner}, item.slot, item.name, item.checksum));
   }
+  // The next request with this prefix may be on its way to the conductor; where commits come fast, the rest waits for
+  // the tick.
+  if (!std::exchange(told_since_tick_, true)) announce_news();
   serve_wanted(now);
   pump();
 }
@@ -196,9 +199,9 @@ void shard_core::tick(time_point now) {
   // Writes that the disk refused are tried again as time passes.
   if (!expired.empty() || store_.ssd_stats().jobs_queued > 0) pump();
   serve_wanted(now);
+  announce_news();
+  told_since_tick_ = false;
   if (!followed_) return;
-  if (const auto events = store_.drain_events(); !events.empty())
-    announce(events, false, events.front().sequence);
   // Behind the events, which the answer takes into account.
   ask_for_copies();
 }
@@ -296,6 +299,12 @@ void shard_core::follow() {
   store_.drain_events();  // the snapshot says it all
   const auto held = store_.snapshot();
   announce(held.blocks, true, held.sequence);
+}
+
+void shard_core::announce_news() {
+  if (!followed_) return;
+  if (const auto events = store_.drain_events(); !events.empty())
+    announce(events, false, events.front().sequence);
 }
 
 void shard_core::announce(std::span<const block_event> events, bool snapshot, std::uint64_t sequence) {

@@ -184,6 +184,8 @@ class shard_core {
   /// The store withdraws the tickets of an ended owner; pins that wait for them are answered.
   void withdraw(std::uint64_t owner);
   void watch_disk();
+  /// What has come and gone since the last time, if a conductor follows.
+  void announce_news();
   void announce(std::span<const block_event> events, bool snapshot, std::uint64_t sequence);
   void ask_for_copies();
   void let_go(std::span<const kept_prefixes::hold_id> over);
@@ -201,6 +203,7 @@ class shard_core {
   std::uint64_t reading_bytes_ = 0;  ///< by the jobs under way; 0: they do not only read
   std::optional<shard_action::disk_state> disk_said_;
   bool followed_ = false;
+  bool told_since_tick_ = false;  ///< news went at once; what comes until the tick goes with it
   bool asks_for_copies_ = false;
   std::uint64_t found_remote_ = 0;     ///< blocks
   std::uint64_t found_on_device_ = 0;  ///< … on the device alone

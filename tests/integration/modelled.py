@@ -160,7 +160,7 @@ def live(rows, prefill, decode, processes, profile, scale, *more, slo=(30, 0.1))
     """One replay: what clients saw and what the conductor counted, in the profile's time."""
     with Cluster() as cluster:
         client, http = start(cluster, prefill, decode, processes, profile, scale, "--ttft-slo", f"{slo[0]}s",
-                             "--tbt-slo", f"{round(slo[1] * 1000)}ms", "--kvcache-balancing-threshold", "4", *more)
+                             "--tbt-slo", f"{round(slo[1] * 1000)}ms", *more)
         answers = asyncio.run(play(http, rows, scale))
         counters = client.cluster()["counters"]
         cluster.wait_idle()
