@@ -307,8 +307,9 @@ result<void> process::spawn_conductor() {
   setup.core.block_tokens = opts().model.block_tokens;
   setup.core.bytes_per_token = context_->layout.bytes_per_token();
   setup.core.seed = s.seed;
-  // The conductor's memory of a modelled cluster's demand fades as fast as all else there.
-  setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
+  // A modelled cluster's times that are no options go as fast as all else there.
+  for (auto* t : {&setup.core.demand_memory, &setup.core.prefill_store, &setup.queue.least_memory})
+    *t = from_seconds(to_seconds(*t) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.core.shadow = shadow_at(opts().model.time_scale);
   if (s.admission == admission_policy::adaptive) setup.player = new_executor();

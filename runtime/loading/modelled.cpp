@@ -48,8 +48,8 @@ void follow_profile(options& o, const sim::profile& p) {
   o.decode.max_batch = p.max_batch;
   o.cache.dram_bytes = memory_bytes(o, p);
   auto& s = o.scheduler;
-  for (auto* t :
-       {&s.ttft_slo, &s.tbt_slo, &s.predicted_decode, &s.elastic_hold, &s.down_after, &s.scale_every})
+  for (auto* t : {&s.ttft_slo, &s.tbt_slo, &s.predicted_decode, &s.elastic_hold, &s.down_after,
+                  &s.scale_every, &o.prefill.prefetch_timeout_base, &o.prefill.prefetch_timeout_per_ki_token})
     *t = shrink(*t, o.model.time_scale);
 }
 

@@ -20,6 +20,8 @@ namespace mooncaf {
 struct admission_queue_options {
   std::size_t max_queued = defaults::scheduler::max_queued;
   duration aging = default_aging;  ///< waiting this long counts as one priority class
+  /// What places became free by is remembered for twice the TTFT SLO, and at least for so long.
+  duration least_memory = std::chrono::seconds(20);
 };
 
 /// The answer to a submitted request.
@@ -56,7 +58,7 @@ class admission_queue {
   admission_queue(conductor_core& core, admission_queue_options options)
       : core_(core),
         options_(options),
-        pace_(std::max<duration>(2 * core.options().ttft_slo, least_memory)) {}
+        pace_(std::max<duration>(2 * core.options().ttft_slo, options.least_memory)) {}
   virtual ~admission_queue() = default;
   admission_queue(const admission_queue&) = delete;
   admission_queue& operator=(const admission_queue&) = delete;
@@ -85,8 +87,6 @@ class admission_queue {
   std::size_t standing_by() const noexcept { return by_.size(); }
 
  private:
-  static constexpr duration least_memory = std::chrono::seconds(20);
-
   void enqueue(const schedule_request& request, time_point arrival);
   void foresee(waiting_request& w, time_point now);
   void look(time_point now);

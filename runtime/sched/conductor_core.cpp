@@ -19,7 +19,6 @@ constexpr std::uint64_t worth_sharing = 4 * MiB;
 
 // The work that a prefill instance has in store under admission `queue` fills its steps until its next
 // report. A prompt that takes longer has one more behind it.
-constexpr duration prefill_store = std::chrono::seconds(1);
 constexpr std::uint32_t prompts_in_store = 2;
 
 policy_options policy_of(const conductor_options& o) {
@@ -235,7 +234,7 @@ cluster_room conductor_core::room_at(time_point now) const {
   if (prefill.live().empty() || cluster_.decode().live().empty()) return {};
   cluster_room room{false, !cluster_.decode().select(0).saturated};
   // Where the SLO is short no more than a part of it is spent behind other work.
-  const auto store = std::min<duration>(prefill_store, options_.ttft_slo / 4);
+  const auto store = std::min<duration>(options_.prefill_store, options_.ttft_slo / 4);
   for (std::size_t c = 0; c < prefill.class_count() && !room.prefill; ++c) {
     const auto slot = prefill.shortest(c, now);
     room.prefill =

@@ -44,6 +44,9 @@ struct conductor_options {
   transfer_model transfer{};                            ///< between nodes, to begin with
   duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
   duration charge_limit = std::chrono::hours(1);  ///< a request without a reported end is released after this
+  /// Under `queue`, of prompts at an instance behind which a place is given at most; where the TTFT SLO is short, a quarter
+  /// of that.
+  duration prefill_store = std::chrono::seconds(1);
 };
 
 }  // namespace mooncaf

@@ -28,6 +28,10 @@ template <class T>
 inline constexpr std::array<wire::growth, 0> growth_of{};
 template <>
 inline constexpr std::array growth_of<origin>{wire::growth{16, 0}};
+template <>
+inline constexpr std::array growth_of<conductor_options>{wire::growth{16, 18}};
+template <>
+inline constexpr std::array growth_of<admission_queue_options>{wire::growth{16, 2}};
 
 /// How many members, of `all` that it has, a structure had in a journal of this version.
 template <class T>
