@@ -55,7 +55,7 @@ class World:
         self.cluster = Cluster()
         self.dice = random.Random(scenario["seed"])
         self.nodes = {n["name"]: n for n in scenario["nodes"]}
-        self.down = set()      # processes that a fault has ended and not yet started again
+        self.down = {}         # processes that a fault has ended and not yet started again: by SIGKILL or SIGTERM
         self.gone = set()      # nodes that left for good
         self.problems = []
         self.links = {}        # bad ones, by the id of their fault
@@ -199,9 +199,9 @@ class World:
             return
         process = self.process(name)
         if kind in ("kill", "rot", "stop") and name in self.down:
-            self.await_end(name, kind)
+            self.await_end(name)
             process.start()
-            self.down.discard(name)
+            del self.down[name]
         elif kind == "pause" and process.alive():
             process.process.send_signal(signal.SIGCONT)
         elif kind in ("cut", "one_way"):
@@ -219,23 +219,25 @@ class World:
         elif kind == "full":
             self.resize(name, "400m")
 
-    def await_end(self, name, kind):
+    def await_end(self, name):
         try:
             code = self.process(name).process.wait(15)
         except subprocess.TimeoutExpired:
             self.problems.append(("hang", f"{name} did not end within 15 s of SIGTERM"))
             self.process(name).kill9()
             return
+        if self.down.get(name) == signal.SIGKILL:
+            return
         # The others: before it could catch the signal, and while it loaded.
-        if kind == "stop" and code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and not (
+        if code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and not (
                 code in LOST_RANK and self.leads_ranks(name)):
             self.problems.append(("crash", f"{name} ended with {code} when told to stop"))
 
     def begin_kill(self, _, name, process):
         if name not in self.down:
+            self.down[name] = signal.SIGKILL  # before its end, for which a rolling restart may wait
             process.send_signal(signal.SIGKILL)
             process.wait(10)
-            self.down.add(name)
 
     def begin_rot(self, fault, name, process):
         if name not in self.down:
@@ -267,7 +269,7 @@ class World:
         if name not in self.down:
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGCONT)
-            self.down.add(name)
+            self.down[name] = signal.SIGTERM
 
     def begin_leave(self, fault, name, process):
         if name not in self.down:
@@ -314,8 +316,8 @@ class World:
                 continue
             began = process.output().count("ready roles=")
             process.process.terminate()
-            self.await_end(name, "stop")
-            if name in self.gone:
+            self.await_end(name)
+            if name in self.gone or name in self.down:
                 continue
             process.start()
             try:
@@ -356,7 +358,7 @@ class World:
             self.in_host(name, "tc", "qdisc", "del", "dev", "eth", "root", check=False)
             process = self.process(name)
             if name in self.down:
-                self.await_end(name, "stop")
+                self.await_end(name)
                 process.start()
             elif process.process.poll() == CANNOT_OPEN and any(
                     f["kind"] in ("broken", "full") and f["node"] == name for f in self.scenario["faults"]):
@@ -364,7 +366,7 @@ class World:
             else:
                 process.process.send_signal(signal.SIGCONT)
         for name in self.gone:
-            self.await_end(name, "stop")
+            self.await_end(name)
         self.down.clear()
         self.revive_leaders()
 
