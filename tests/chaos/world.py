@@ -55,6 +55,7 @@ class World:
         self.cluster = Cluster()
         self.dice = random.Random(scenario["seed"])
         self.nodes = {n["name"]: n for n in scenario["nodes"]}
+        self.turn = None       # the process that a rolling restart has ended and not yet started again
         self.down = {}         # processes that a fault has ended and not yet started again: by SIGKILL or SIGTERM
         self.gone = set()      # nodes that left for good
         self.problems = []
@@ -175,7 +176,8 @@ class World:
     def revive_leaders(self):
         """As the agent of a host does: a leader ends by itself when its rank is gone."""
         for name in self.members():
-            if self.leads_ranks(name) and self.process(name).process.poll() in LOST_RANK and name not in self.down:
+            if self.leads_ranks(name) and self.process(name).process.poll() in LOST_RANK and name not in self.down \
+                    and name != self.turn:
                 self.process(name).start()
 
     def gateways(self):
@@ -315,11 +317,14 @@ class World:
             if name in self.gone or not process.alive():
                 continue
             began = process.output().count("ready roles=")
+            self.turn = name  # who starts it, whatever else it ends by
             process.process.terminate()
             self.await_end(name)
-            if name in self.gone or name in self.down:
+            if name not in self.gone and name not in self.down:
+                process.start()
+            self.turn = None
+            if not process.alive():
                 continue
-            process.start()
             try:
                 wait_until("it is ready", lambda: process.output().count("ready roles=") > began or not process.alive(), 30)
             except AssertionError:
