@@ -28,7 +28,8 @@ prefill_core::prefill_core(node_id self, prefill_core_options options, prefill_m
       computing_model_(computing),
       decisions_(options_.journal),
       prefetch_(options_.prefetch),
-      queue_(options_.batch) {}
+      queue_(options_.batch),
+      turns_(std::max(1u, options_.shared_tokens / options_.batch.block_tokens)) {}
 
 prefill_core::attempt* prefill_core::find(std::uint64_t owner) {
   const auto i = attempts_.find(owner);
@@ -65,9 +66,7 @@ void prefill_core::take(const work_order& job, time_point now) {
         {ec::overloaded, "prefill queue is full (" + std::to_string(options_.max_attempts) + " requests)"},
         true);
   }
-  const auto count = std::min<std::size_t>(a.reusable, job.keys.size());
-  actions_.emplace_back(
-      look{owner, {job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(count)}});
+  if (!turns_.comes(owner, {a.claim.reusable_keys(), a.priority, a.deadline})) begin_look(a);
 }
 
 void prefill_core::turn_away(const attempt_id& id, error why) {
@@ -88,6 +87,7 @@ void prefill_core::enqueue(attempt& a, time_point now) {
   // Of a prefix that is not verified nothing leaves.
   if (a.remote && !a.streams && !(a.early && a.from_disk))
     open_stream(a, a.early ? tokens_of(a.claim.have()) : a.computed - a.on_device);
+  if (!a.early) turns_.loads(a.claim.owner(), false);
   a.at = phase::queued;
   queue(a);
   step(now);
@@ -223,6 +223,7 @@ void prefill_core::use(attempt& a, prefill_outcome&& outcome, duration took) {
   if (!outcome.checksums.empty()) {
     actions_.emplace_back(commit{owner, a.claim.name(outcome.first_block, outcome.checksums), false});
   }
+  publish(a);
   if (a.computed == a.prompt_tokens) return answer(a, outcome.token, outcome.finish);
   if (a.pooling == pooling_kind::mean) queue(a);
 }
@@ -254,6 +255,7 @@ void prefill_core::answer(attempt& a, const token_msg& token, finish_reason fini
     message.slots = a.claim.slots();
     actions_.emplace_back(hand_over{owner, std::move(message)});
     actions_.emplace_back(forget{owner, true});
+    turns_.ends(owner);
     attempts_.erase(owner);  // the owner and its blocks are decode's now
     return;
   }
@@ -368,6 +370,8 @@ void prefill_core::end(std::uint64_t owner) {
     actions_.emplace_back(withdraw{owner});
     stop_loading(a);
     if (a.streams && !a.sent) actions_.emplace_back(stop_stream{owner});
+    turns_.ends(owner);
+    look_in_turn();
   }
   // The blocks stay ours while a step, a fetch or a slice touches them; the end of each comes back here.
   if (a.in_steps > 0 || a.claim.loading() || (a.streams && !a.sent)) return;

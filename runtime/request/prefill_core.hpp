@@ -11,6 +11,8 @@
 //                                                                                        sending (other node)
 //                                                                                        ──► ended
 //
+// Prompts that come at once and begin alike look one after the other (prefix_turns.hpp).
+//
 // An attempt that computes early is not believed before its whole prefix is verified: until then its outcomes
 // are held, and if the prefix turns out bad they are thrown away and computed again.
 //
@@ -37,6 +39,7 @@
 #include "runtime/sched/load_plan.hpp"
 #include "runtime/sched/prefetch_policy.hpp"
 #include "runtime/sched/prefill_batch.hpp"
+#include "runtime/sched/prefix_turns.hpp"
 
 namespace mooncaf {
 
@@ -172,6 +175,9 @@ struct prefill_core_options {
   bool layerwise = true;         ///< KV leaves while it is being computed
   std::uint32_t disk_parts = 1;  ///< runs of layers in which the own disk gives blocks back
   std::size_t max_attempts = 1;
+  /// A prompt waits for another that computes so many tokens of what both begin with. A shorter beginning is computed twice,
+  /// in one step.
+  std::uint32_t shared_tokens = 256;
   prefill_batch_options batch;
   prefetch_options prefetch;
   /// Leading blocks of those with `keys` that are in the device's own memory. Empty: it has none.
@@ -283,6 +289,10 @@ class prefill_core {
 
  private:
   // The reused prefix (prefill_loading.cpp).
+  void begin_look(const attempt& a);
+  /// Other prompts can find so much of it.
+  void publish(const attempt& a);
+  void look_in_turn();
   void weigh(attempt& a, const prefix_view& here, time_point now);
   void pin(attempt& a, std::uint32_t from_ssd, time_point now);
   void fetch(attempt& a, time_point now);
@@ -333,6 +343,7 @@ class prefill_core {
   journal::worker_journal decisions_;
   prefetch_policy prefetch_;
   prefill_batch queue_;
+  prefix_turns turns_;
   std::unordered_map<std::uint64_t, attempt> attempts_;  ///< by owner
   std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job

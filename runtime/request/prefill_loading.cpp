@@ -8,6 +8,20 @@
 
 namespace mooncaf {
 
+void prefill_core::begin_look(const attempt& a) {
+  actions_.emplace_back(prefill_action::look{a.claim.owner(), a.claim.reusable_keys()});
+}
+
+void prefill_core::publish(const attempt& a) {
+  turns_.there(a.claim.owner(), a.computed / options_.batch.block_tokens);
+  look_in_turn();
+}
+
+void prefill_core::look_in_turn() {
+  for (const auto owner : turns_.take_ready())
+    if (const auto* a = find(owner); a != nullptr && !a->over) begin_look(*a);
+}
+
 void prefill_core::looked(std::uint64_t owner, const prefix_view& here, time_point now) {
   if (auto* a = find(owner); a != nullptr && !a->over) weigh(*a, here, now);
 }
@@ -41,7 +55,10 @@ void prefill_core::pin(attempt& a, std::uint32_t from_ssd, time_point now) {
   a.at = phase::pinning;
   a.load_began = now;
   actions_.emplace_back(prefill_action::pin{a.claim.owner(), a.claim.pin(from_ssd)});
-  if (from_ssd > 0) remind(a);
+  if (from_ssd == 0) return;
+  remind(a);
+  turns_.loads(a.claim.owner(), true);
+  look_in_turn();
 }
 
 void prefill_core::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held) {
@@ -53,6 +70,7 @@ void prefill_core::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_
   a->stats.ssd_tokens = tokens_of(held.from_ssd);
   a->stats.dram_tokens = a->computed - a->stats.ssd_tokens;
   a->at = phase::reserving;
+  publish(*a);
   actions_.emplace_back(prefill_action::reserve{owner, *missing});
 }
 
@@ -108,6 +126,8 @@ void prefill_core::load(attempt& a, node_id source, std::uint32_t until, duratio
   a.arrival = layer_arrival{options_.layers, now};
   actions_.emplace_back(prefill_action::fetch{a.claim.owner(), std::move(plan), a.by_layers});
   remind(a);
+  turns_.loads(a.claim.owner(), true);
+  look_in_turn();
 }
 
 void prefill_core::fetched(std::uint64_t owner, const remote_blocks& got, time_point now) {

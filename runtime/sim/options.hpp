@@ -51,6 +51,7 @@ struct simulation_options {
   double tbt_slo_s = to_seconds(defaults::scheduler::tbt_slo);
   tbt_metric tbt = tbt_metric::slowest_tenth;  ///< of a request, held against its SLO
   double decode_span_s = to_seconds(defaults::scheduler::predicted_decode);  ///< t_d
+  double prefill_store_s = to_seconds(conductor_options{}.prefill_store);
   prefetch_options prefetch;  ///< how long a request waits for its prefix
   double hot_copy_share =
       defaults::scheduler::hot_copy_share;  ///< of a node's memory, for copies of hot blocks; 0: none

@@ -37,6 +37,7 @@ simulation_options options_of(const shadow_question& q) {
   o.ttft_slo_s = to_seconds(q.options.ttft_slo);
   o.tbt_slo_s = to_seconds(q.options.tbt_slo);
   o.decode_span_s = to_seconds(q.options.decode_span);
+  o.prefill_store_s = to_seconds(q.options.prefill_store);
   o.hot_copy_share = q.options.hot_copy_share;
   o.seed = q.options.seed;
   o.jitter = std::min(q.noise, 0.5);

@@ -12,6 +12,7 @@ conductor_options conductor_options_of(const simulation_options& o) {
   c.ttft_slo = from_seconds(o.ttft_slo_s);
   c.tbt_slo = from_seconds(o.tbt_slo_s);
   c.decode_span = from_seconds(o.decode_span_s);
+  c.prefill_store = from_seconds(o.prefill_store_s);
   c.coupled = o.coupled != coupled_mode::off;
   c.block_tokens = o.hardware.block_tokens;
   c.bytes_per_token = o.hardware.kv_bytes_per_token;

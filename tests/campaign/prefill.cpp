@@ -17,6 +17,7 @@ prefill_core_options draw_options(dice& luck) {
   if (luck.chance(30)) out.stages = 2 + static_cast<std::uint32_t>(luck.below(3));
   out.layerwise = luck.chance(70);
   out.max_attempts = 16;
+  out.shared_tokens = luck.chance(70) ? block_tokens : 1 << 20;
   out.batch = {.chunk_tokens = 8, .max_batch_tokens = 12, .block_tokens = block_tokens, .max_requests = 3};
   out.prefetch.mode = modes[luck.below(std::size(modes))];
   out.prefetch.base = luck.between(0ms, 3ms);

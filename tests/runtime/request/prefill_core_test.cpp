@@ -36,8 +36,9 @@ prefill_core_options options(prefetch_mode mode, std::uint32_t stages = 1) {
 
 struct prefill_world {
   explicit prefill_world(prefetch_mode mode = prefetch_mode::wait_complete, std::uint32_t stages = 1)
-      : core(here, options(mode, stages), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}) {
-  }
+      : prefill_world(options(mode, stages)) {}
+  explicit prefill_world(const prefill_core_options& o)
+      : core(here, o, prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}) {}
 
   work_order job(std::uint32_t tokens, node_id decode = decode_node, std::uint32_t source_blocks = 0) {
     work_order out;
@@ -154,6 +155,39 @@ TEST_CASE_FIXTURE(prefill_world, "a prompt is computed in chunks and streamed, a
   CHECK(has<prefill_action::release>());
   CHECK(one<prefill_action::forget>()->fenced);
   CHECK(core.size() == 0);
+}
+
+TEST_CASE("of two prompts that begin alike the later one looks when the beginning is there") {
+  auto alike = options(prefetch_mode::wait_complete);
+  alike.shared_tokens = 8;
+  prefill_world w{alike};
+  const auto first = w.job(18), second = w.job(15);
+  const auto owner = w.reserve(first);
+  w.core.take(second, w.now);
+  w.look();
+  CHECK(!w.has<prefill_action::look>());
+  SUBCASE("it finds what was computed") {
+    w.seen = {prefill_action::compute{{{.owner = owner, .start = 0, .tokens = 8}}}};
+    w.step();
+    CHECK(!w.has<prefill_action::look>());  // they share three blocks, and two are there
+    w.step();
+    REQUIRE(w.one<prefill_action::look>());
+    CHECK(w.one<prefill_action::look>()->owner == second.id.owner());
+    const auto place = [&](auto wanted) { return std::ranges::find_if(w.seen, wanted) - w.seen.begin(); };
+    CHECK(place([](const auto& a) { return std::holds_alternative<prefill_action::commit>(a); }) <
+          place([](const auto& a) { return std::holds_alternative<prefill_action::look>(a); }));
+  }
+  SUBCASE("it looks when the first is cancelled") {
+    w.core.cancel(first.id, w.now);
+    w.look();
+    CHECK(w.one<prefill_action::look>()->owner == second.id.owner());
+  }
+  SUBCASE("it is cancelled while it waits") {
+    w.core.cancel(second.id, w.now);
+    w.look();
+    CHECK(w.has<prefill_action::forget>());
+    CHECK(w.core.size() == 1);
+  }
 }
 
 TEST_CASE_FIXTURE(prefill_world, "on its own node a prompt is handed over as it lies, and not released") {

@@ -1,0 +1,79 @@
+#include "runtime/sched/prefix_turns.hpp"
+
+#include <algorithm>
+#include <span>
+#include <tuple>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+/// A key stands for all blocks up to its own, so equal ones end where the first differs.
+std::uint32_t shared(std::span<const block_key> a, std::span<const block_key> b) {
+  std::size_t low = 0, high = std::min(a.size(), b.size());
+  while (low < high) {
+    const auto middle = (low + high) / 2;
+    if (a[middle] == b[middle]) low = middle + 1;
+    else high = middle;
+  }
+  return static_cast<std::uint32_t>(low);
+}
+
+}  // namespace
+
+bool prefix_turns::wait(entry& e, std::uint64_t owner) {
+  e.behind.reset();
+  e.until = 0;
+  std::uint32_t there = 0;  // of its blocks, as far as is known here
+  // Strictly ahead, so that no two wait for each other.
+  const auto turn = [](std::uint64_t id, const prompt& p) { return std::tuple{p.priority, p.deadline, id}; };
+  for (const auto& [other, before] : all_) {
+    if (other == owner) continue;
+    const auto blocks = shared(e.own.keys, before.own.keys);
+    there = std::max(there, std::min(blocks, before.there));
+    if (blocks <= e.until || before.loads || turn(other, before.own) > turn(owner, e.own)) continue;
+    e.behind = other;
+    e.until = blocks;
+  }
+  if (e.until < there + least_) e.behind.reset();
+  return e.behind.has_value();
+}
+
+bool prefix_turns::comes(std::uint64_t owner, prompt p) {
+  auto& e = all_[owner];
+  e.own = std::move(p);
+  return wait(e, owner);
+}
+
+void prefix_turns::there(std::uint64_t owner, std::uint32_t blocks) {
+  const auto i = all_.find(owner);
+  if (i == all_.end()) return;
+  i->second.there = std::max(i->second.there, blocks);
+  for (auto& [other, e] : all_) {
+    if (e.behind != owner || e.until > i->second.there) continue;
+    e.behind.reset();
+    ready_.push_back(other);
+  }
+}
+
+void prefix_turns::pass_on(std::uint64_t owner) {
+  for (auto& [other, e] : all_)
+    if (e.behind == owner && !wait(e, other)) ready_.push_back(other);
+}
+
+void prefix_turns::loads(std::uint64_t owner, bool now) {
+  const auto i = all_.find(owner);
+  if (i == all_.end() || std::exchange(i->second.loads, now) == now || !now) return;
+  pass_on(owner);
+}
+
+void prefix_turns::ends(std::uint64_t owner) {
+  if (all_.erase(owner) == 0) return;
+  std::erase(ready_, owner);
+  pass_on(owner);
+}
+
+std::vector<std::uint64_t> prefix_turns::take_ready() { return std::exchange(ready_, {}); }
+
+}  // namespace mooncaf
