@@ -389,6 +389,8 @@ class World:
 
     def wait_complete(self, seconds):
         """Until every gateway sees every node, and all nodes can talk to each other."""
+        seen = {}  # by gateway: what it lacks
+
         def all_there():
             self.revive_leaders()
             for name in self.members():
@@ -398,14 +400,21 @@ class World:
             for gateway in self.gateways():
                 try:
                     status, body = self.client(gateway, 5).json("GET", "/cluster")
-                except (OSError, ValueError):
+                except (OSError, ValueError) as problem:
+                    seen[gateway] = repr(problem)
                     return False
-                if status != 200 or {n["name"] for n in body["nodes"]} != want or body["broken_links"]:
+                there = {n["name"] for n in body["nodes"]} if status == 200 else set()
+                seen[gateway] = (f"status {status}, without {sorted(want - there)}, too much {sorted(there - want)}, "
+                                 f"broken {body.get('broken_links')}")
+                if there != want or body["broken_links"]:
                     return False
             return True
 
-        wait_until("every node is a member that all others can talk to, seen from every gateway", all_there, seconds,
-                   every=0.1)
+        try:
+            wait_until("every node is a member that all others can talk to, seen from every gateway", all_there, seconds,
+                       every=0.1)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}; last seen: {seen}") from None
 
     def usage(self, name):
         """Resident bytes, threads and descriptors of a process."""
