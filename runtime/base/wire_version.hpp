@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace mooncaf::wire {
 
@@ -36,12 +37,16 @@ inline constexpr bool comes_first = false;
 template <class T>
 inline constexpr bool never_grows = false;
 
-/// How many members, of `all` that it has, a struct had in a version.
-template <class T>
-constexpr std::size_t members_at(std::uint32_t version, std::size_t all) noexcept {
-  for (const auto& g : growth_of<T>)
+/// How many members, of `all` that it has, a struct with this history had in a version.
+constexpr std::size_t members_at(std::span<const growth> history, std::uint32_t version,
+                                 std::size_t all) noexcept {
+  for (const auto& g : history)
     if (version < g.version) return g.members;
   return all;
+}
+template <class T>
+constexpr std::size_t members_at(std::uint32_t version, std::size_t all) noexcept {
+  return members_at(growth_of<T>, version, all);
 }
 
 namespace detail {

@@ -36,9 +36,7 @@ inline constexpr std::array growth_of<admission_queue_options>{wire::growth{16, 
 /// How many members, of `all` that it has, a structure had in a journal of this version.
 template <class T>
 constexpr std::size_t members_at(std::uint32_t version, std::size_t all) noexcept {
-  for (const auto& g : growth_of<T>)
-    if (version < g.version) return g.members;
-  return all;
+  return wire::members_at(growth_of<T>, version, all);
 }
 
 /// How many values an enumeration has: a reader refuses others.
