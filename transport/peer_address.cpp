@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::uint32_t magic = 0x4E41434D;  // "MCAN"
 constexpr std::uint32_t version = 2;
+// A later version has the oldest one that it can be read as behind its number, and what it adds behind all else: so a
+// release that writes it has neighbours that read it already.
+constexpr std::uint32_t first_that_says = 3;
 constexpr std::size_t region_bytes_min =
     41;  // a region without keys; bounds the memory that a length field may make us reserve
 
@@ -100,8 +103,10 @@ std::vector<std::byte> encode(const announcement& a) {
 result<announcement> decode_announcement(std::span<const std::byte> bytes) {
   byte_reader in{bytes};
   if (in.get<std::uint32_t>() != magic) return fail(ec::corrupt, "not a data plane announcement");
-  if (const auto v = in.get<std::uint32_t>(); in.ok() && v != version)
-    return fail(ec::incompatible, "data plane announcement of version " + std::to_string(v) +
+  const auto theirs = in.get<std::uint32_t>();
+  const auto readable_as = theirs < first_that_says ? theirs : in.get<std::uint32_t>();
+  if (in.ok() && (theirs < version || readable_as > version))
+    return fail(ec::incompatible, "data plane announcement of version " + std::to_string(theirs) +
                                       ", this node speaks " + std::to_string(version));
   announcement a;
   a.address.node.value = in.get<std::uint64_t>();
@@ -123,7 +128,7 @@ result<announcement> decode_announcement(std::span<const std::byte> bytes) {
   a.regions.resize(regions);
   for (auto& r : a.regions)
     if (!get_region(in, r)) return fail(ec::corrupt, "data plane announcement has a malformed region");
-  if (in.left() != 0) return fail(ec::corrupt, "data plane announcement has trailing bytes");
+  if (theirs == version && in.left() != 0) return fail(ec::corrupt, "data plane announcement has trailing bytes");
   return a;
 }
 

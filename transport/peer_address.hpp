@@ -49,8 +49,9 @@ std::string this_host();
 
 /// Flat encoding of an announcement, for control messages that carry bytes.
 std::vector<std::byte> encode(const announcement& a);
-/// @error `ec::corrupt` for anything that `encode` cannot have made, `ec::incompatible` for another version
-/// of it.
+/// What a later version adds is passed over.
+/// @error `ec::corrupt` for anything that `encode` cannot have made, `ec::incompatible` for a version that cannot be read
+/// as this one.
 result<announcement> decode_announcement(std::span<const std::byte> bytes);
 
 }  // namespace mooncaf

@@ -100,3 +100,23 @@ TEST_CASE("an acceptor that knows several secrets lets in who knows any, and tel
   CHECK(known("old").value() == 1);
   CHECK(known("older").error() == ec::unauthenticated);
 }
+
+TEST_CASE("a link stands between neighbouring protocols, and one that nobody speaks any more is refused") {
+  const auto meet = [](std::uint32_t theirs) {
+    link_identity identity{link_kind::tcp, node_id{1}, 11, 5, node_id{2}, 22, theirs};
+    auto initiator = handshake::initiator("s", *make_nonce(), identity);
+    auto acceptor = handshake::acceptor({"s"}, *make_nonce(), {link_kind::tcp, node_id{2}, 22, 0, {}, 0});
+    const auto challenge = acceptor.feed(initiator.opening());
+    const auto proof = initiator.feed(challenge->answer);
+    const auto identified = initiator.feed(acceptor.feed(proof->answer)->answer);
+    const auto known = acceptor.feed(identified->answer);
+    if (!known) return known.error().code;
+    CHECK(acceptor.peer().version == theirs);
+    REQUIRE(initiator.feed(acceptor.admit().answer));
+    CHECK(initiator.peer().version == data_plane_protocol);
+    return ec::none;
+  };
+  CHECK(meet(data_plane_protocol) == ec::none);
+  CHECK(meet(data_plane_protocol + 1) == ec::none);
+  CHECK(meet(data_plane_protocol_oldest - 1) == ec::incompatible);
+}

@@ -44,7 +44,25 @@ TEST_CASE("a truncated or altered announcement is an error or another announceme
   auto longer = good;
   longer.push_back({});
   CHECK(decode_announcement(longer).error() == ec::corrupt);
-  auto newer = good;
-  newer[4] = std::byte{77};
-  CHECK(decode_announcement(newer).error() == ec::incompatible);
+  auto older = good;
+  older[4] = std::byte{1};
+  CHECK(decode_announcement(older).error() == ec::incompatible);
+}
+
+TEST_CASE("an announcement of a later release is read where it says that it can be, without what it adds") {
+  const auto now = encode(sample());
+  const auto later = [&](std::byte version, std::byte readable_as) {
+    auto bytes = now;
+    bytes[4] = version;
+    bytes.insert(bytes.begin() + 8, {readable_as, std::byte{}, std::byte{}, std::byte{}});
+    bytes.insert(bytes.end(), 24, std::byte{0xAB});
+    return bytes;
+  };
+  const auto read = decode_announcement(later(std::byte{4}, std::byte{2}));
+  REQUIRE(read);
+  CHECK(*read == sample());
+  const auto refused = decode_announcement(later(std::byte{4}, std::byte{3}));
+  REQUIRE(!refused);
+  CHECK(refused.error() == ec::incompatible);
+  CHECK(refused.error().detail.find("version 4") != std::string::npos);
 }

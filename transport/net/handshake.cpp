@@ -14,7 +14,6 @@
 namespace mooncaf {
 namespace {
 
-constexpr std::uint32_t protocol_version = 1;
 constexpr std::string_view initiator_proof = "mooncaf data plane: initiator knows";
 constexpr std::string_view acceptor_proof = "mooncaf data plane: acceptor knows";
 constexpr std::string_view initiator_identity = "mooncaf data plane: initiator is";
@@ -126,7 +125,7 @@ bool handshake::proves(std::string_view label, std::span<const std::byte> text,
 std::vector<std::byte> handshake::signed_identity(std::string_view label, ec status) const {
   std::vector<std::byte> text;
   byte_writer out{text};
-  out.put(protocol_version);
+  out.put(self_.version);
   out.put(static_cast<std::uint8_t>(status));
   out.put(static_cast<std::uint8_t>(self_.kind));
   out.put(std::uint16_t{0});
@@ -147,9 +146,11 @@ result<ec> handshake::read_identity(std::string_view label, std::span<const std:
     return fail(ec::unauthenticated, "the peer's identity is not signed with the cluster secret");
   byte_reader in{text};
   const auto version = in.get<std::uint32_t>();
-  if (version != protocol_version)
+  if (version < data_plane_protocol_oldest)
     return fail(ec::incompatible, "the peer speaks data plane protocol " + std::to_string(version) +
-                                      ", this node " + std::to_string(protocol_version));
+                                      ", this node " + std::to_string(data_plane_protocol_oldest) +
+                                      " and later ones");
+  peer_.version = version;
   const auto status = in.get<std::uint8_t>();
   const auto kind = in.get<std::uint8_t>();
   in.get<std::uint16_t>();

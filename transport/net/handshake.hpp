@@ -29,6 +29,9 @@ namespace mooncaf {
 /// The purpose of a link.
 enum class link_kind : std::uint8_t { tcp = 1, shm = 2, rdma = 3, store = 4, engine = 5 };
 
+/// Newest protocol of links, and the oldest that is spoken still. The side with the newer one goes by the other's.
+inline constexpr std::uint32_t data_plane_protocol = 1, data_plane_protocol_oldest = 1;
+
 struct link_identity {
   link_kind kind = link_kind::tcp;
   node_id node;
@@ -36,6 +39,7 @@ struct link_identity {
   std::uint64_t session = 0;  ///< links of one initiator that live and die together
   node_id wanted_node;        ///< the initiator's intended peer
   std::uint64_t wanted_incarnation = 0;
+  std::uint32_t version = data_plane_protocol;  ///< newest that the side speaks
 };
 
 /// One side of the exchange, without I/O: `want` bytes go in, an answer comes out.
@@ -65,9 +69,8 @@ class handshake {
   std::vector<std::byte> opening() const;
   /// Size of the message that `feed` expects next.
   std::size_t want() const noexcept;
-  /// @error `ec::unauthenticated` for a wrong proof; `ec::incompatible` for another protocol version; what
-  /// the
-  ///        acceptor refused with; `ec::corrupt` for a message that fits nothing. The link is then to be
+  /// @error `ec::unauthenticated` for a wrong proof; `ec::incompatible` for a protocol that is too old; what
+  /// the acceptor refused with; `ec::corrupt` for a message that fits nothing. The link is then to be
   ///        dropped.
   result<step> feed(std::span<const std::byte> message);
 
