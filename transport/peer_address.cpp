@@ -128,7 +128,8 @@ result<announcement> decode_announcement(std::span<const std::byte> bytes) {
   a.regions.resize(regions);
   for (auto& r : a.regions)
     if (!get_region(in, r)) return fail(ec::corrupt, "data plane announcement has a malformed region");
-  if (theirs == version && in.left() != 0) return fail(ec::corrupt, "data plane announcement has trailing bytes");
+  if (theirs == version && in.left() != 0)
+    return fail(ec::corrupt, "data plane announcement has trailing bytes");
   return a;
 }
 

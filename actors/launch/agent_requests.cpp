@@ -54,6 +54,16 @@ node_texts wished(const run_folder& folder) {
   return wish.is_object() && folder.agent() != 0 ? wish.value("nodes", node_texts{}) : node_texts{};
 }
 
+/// Of its model by the processes that a host is to carry.
+std::vector<model_use> uses_of(const json& asked) {
+  std::vector<model_use> uses;
+  for (const auto& [name, text] : asked.value("readers", node_texts{})) {
+    const auto read = parse_options({}, text, name);
+    uses.push_back(read ? use_of(read->values) : model_use{.weights = true});
+  }
+  return uses;
+}
+
 result<json> examine(const run_folder& folder, const json& asked) {
   json facts{{"version", MOONCAF_VERSION}, {"nodes", wished(folder)}, {"busy", json::array()}};
   for (const std::string port : asked.at("ports"))
@@ -64,7 +74,9 @@ result<json> examine(const run_folder& folder, const json& asked) {
   for (const std::string disk : asked.at("disks"))
     if (const auto room = room_of(disk)) facts["disks"][disk] = *room;
   const auto model = asked.value("model", "");
-  facts["model"] = model.empty() || ::access(model.c_str(), R_OK) == 0;
+  const bool whole = model.empty() || ::access(model.c_str(), R_OK) == 0;
+  facts["whole_model"] = whole;
+  facts["model"] = whole || check_slice(model, uses_of(asked)).has_value();
   return facts;
 }
 
@@ -293,6 +305,7 @@ result<json> fetch(const json& asked) {
   options.sources = asked.at("from").get<std::vector<std::string>>();
   options.destination = asked.at("to").get<std::string>();
   options.host = asked.at("host").get<std::string>();
+  options.wanted = wanted_by(uses_of(asked), options.destination);
   weights_progress progress{[](const std::string& text) {
     if (::dprintf(2, "%s\n", text.c_str()) < 0) ::_exit(1);  // its caller has gone
   }};

@@ -27,6 +27,13 @@ result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
+/// The configurations of a host's processes, which tell what of the model is read there.
+node_texts readers(const planned_host& host) {
+  node_texts all;
+  for (const auto& node : host.nodes) all[node.name] = node.text;
+  return all;
+}
+
 /// One name for one file, so that two files of the same name in two folders are two clusters.
 std::string name_of(const fs::path& file) {
   std::uint64_t hash = 14695981039346656037ull;  // FNV-1a
@@ -120,7 +127,9 @@ result<host_facts> cluster_access::examine(std::size_t host) const {
     ports.insert(node.ports.begin(), node.ports.end());
     for (const auto& [folder, bytes] : node.disks) disks.insert(folder);
   }
-  const auto said = ask(host, "examine", json{{"ports", ports}, {"disks", disks}, {"model", h.model}}.dump());
+  const auto said =
+      ask(host, "examine",
+          json{{"ports", ports}, {"disks", disks}, {"model", h.model}, {"readers", readers(h)}}.dump());
   if (!said) return fail(said.error());
   const auto facts = json::parse(*said, nullptr, false);
   if (!facts.is_object())
@@ -130,7 +139,8 @@ result<host_facts> cluster_access::examine(std::size_t host) const {
                     facts.value("busy", std::vector<std::string>{}),
                     facts.value("memory", std::uint64_t{0}),
                     facts.value("disks", std::map<std::string, std::uint64_t>{}),
-                    facts.value("model", false)};
+                    facts.value("model", false),
+                    facts.value("whole_model", false)};
 }
 
 result<std::string> cluster_access::secrets() const {
@@ -196,7 +206,11 @@ result<void> cluster_access::fetch(std::size_t host, const std::vector<std::stri
   const auto shared = secrets();
   if (!shared) return fail(shared.error());
   const auto& h = plan_.hosts[host];
-  const json request{{"from", offers}, {"to", h.model}, {"host", h.entry.address}, {"secret", *shared}};
+  const json request{{"from", offers},
+                     {"to", h.model},
+                     {"readers", readers(h)},
+                     {"host", h.entry.address},
+                     {"secret", *shared}};
   const auto said = ask(host, "fetch", request.dump(), say);
   if (!said) return fail(said.error());
   const auto done = json::parse(*said, nullptr, false);

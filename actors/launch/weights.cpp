@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 
 #include "actors/launch/cluster_command.hpp"
 #include "config/command_line.hpp"
 #include "config/value.hpp"
+#include "storage/file_slice.hpp"
 #include "storage/files/file_offer.hpp"
 
 namespace mooncaf::launch {
@@ -23,7 +25,7 @@ std::string text_of(const char* form, double value) {
 }
 
 struct weights_arguments {
-  std::string listen = "127.0.0.1:0", secret_file, from, host = "127.0.0.1", idle = "1h";
+  std::string listen = "127.0.0.1:0", secret_file, from, host = "127.0.0.1", idle = "1h", reader;
 };
 
 int offer(const weights_arguments& given, const std::string& path, const key_ring& secret,
@@ -55,6 +57,14 @@ int fetch(const weights_arguments& given, const std::string& path, const key_rin
   }
   if (options.sources.empty())
     return complain(io, {ec::invalid_argument, "--from HOST:PORT,... is needed"}, 2);
+  if (!given.reader.empty()) {
+    std::istringstream in{given.reader};
+    std::vector<std::string> words;
+    for (std::string word; in >> word;) words.push_back("--" + word);
+    const auto read = parse_options(words, {}, {});
+    if (!read) return complain(io, {read.error().code, "--for: " + read.error().detail}, 2);
+    options.wanted = wanted_by({use_of(read->values)}, path);
+  }
   weights_progress progress{[&](const std::string& text) {
     if (io.interactive) io.err << "\r\x1b[K" << text << std::flush;
     else io.err << text << "\n";
@@ -63,7 +73,10 @@ int fetch(const weights_arguments& given, const std::string& path, const key_rin
   if (io.interactive) io.err << "\n";
   if (!done) return complain(io, done.error(), 1);
   for (const auto& why : done->dropped) io.err << "mooncaf: not used: " << why << "\n";
-  io.out << path << " is here";
+  if (options.wanted)
+    io.out << file_slice::data_of(path) << " is here, "
+           << text_of("%.3g GB", static_cast<double>(done->bytes.total) / 1e9);
+  else io.out << path << " is here";
   if (done->from_fetches > 0)
     io.out << text_of(", %.0f %% of it from others that fetch it",
                       100.0 * static_cast<double>(done->from_fetches) * file_manifest::part_bytes /
@@ -73,6 +86,22 @@ int fetch(const weights_arguments& given, const std::string& path, const key_rin
 }
 
 }  // namespace
+
+std::function<wish_fn(const file_manifest&)> wanted_by(std::vector<model_use> uses, std::string name) {
+  if (uses.empty() || std::ranges::any_of(uses, [](const auto& u) { return u.weights && u.whole; }))
+    return {};
+  return [uses = std::move(uses), name = std::move(name)](const file_manifest& manifest) -> wish_fn {
+    std::vector<std::string> names;
+    for (const auto& file : manifest.files()) names.push_back(file.name);
+    return [uses, name, names](const auto& drafts, const auto& has) -> result<file_wish> {
+      std::vector<model_file> files;
+      for (std::size_t i = 0; i < names.size(); ++i) files.push_back({names[i], drafts[i]});
+      auto wish = wish_of(files, name, uses, has);
+      if (!wish) return fail(wish.error());
+      return file_wish{std::move(wish->ranges), std::move(wish->samples)};
+    };
+  };
+}
 
 void weights_progress::operator()(const fetch_progress& now) {
   const auto time = clock_type::now();
@@ -118,13 +147,18 @@ int weights_command(std::span<const std::string> args, const sim::console& io) {
       "its hash; a fetch that was cut off goes on where it was. `mooncaf up` does this by itself.\n"
       "  mooncaf weights offer /models/M.gguf --listen 10.0.0.1:7470 --cluster-secret-file S\n"
       "  mooncaf weights fetch /models/M.gguf --from 10.0.0.1:7470,10.0.0.2:7470 --host 10.0.0.3 "
-      "--cluster-secret-file S";
+      "--cluster-secret-file S\n"
+      "  mooncaf weights fetch /models/M.gguf --from 10.0.0.1:7470 --for 'role=rank pipeline=4 stage=2'";
   line.arguments = {
       cli::text("listen", "HOST:PORT", "offer: where fetches connect", given.listen),
       cli::text("idle", "TIME", "offer: ends when nothing was fetched for so long, 1h by default",
                 given.idle),
       cli::text("from", "HOST:PORT,...", "fetch: the offers; the first that answers says what the content is",
                 given.from),
+      cli::text("for", "OPTIONS",
+                "fetch: only what a process with these options reads, as PATH.slice: a gateway no weights, a "
+                "rank its own",
+                given.reader),
       cli::text("host", "ADDRESS", "fetch: this host's address", given.host),
       cli::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
                 given.secret_file)};

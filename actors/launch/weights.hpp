@@ -7,6 +7,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/loading/model_slice.hpp"
 #include "storage/files/file_fetch.hpp"
 
 namespace mooncaf::launch {
@@ -18,6 +19,10 @@ namespace mooncaf::launch {
 result<void> offer_weights(const std::string& path, const key_ring& secret, const std::string& host,
                            std::uint16_t port, duration idle, std::size_t fetches,
                            const std::function<void(std::uint16_t port)>& ready);
+
+/// For `file_fetch_options::wanted`: what processes with these options read. Nothing: all.
+/// @param name  of the model, for error texts
+std::function<wish_fn(const file_manifest&)> wanted_by(std::vector<model_use> uses, std::string name);
 
 /// "42 % of 4.6 GB, 950 MB/s", at most four times a second and at the end.
 class weights_progress {

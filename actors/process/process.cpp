@@ -64,17 +64,6 @@ result<std::shared_ptr<device>> open_device(const model_options& m, std::uint32_
   return std::shared_ptr<device>{std::move(*made)};
 }
 
-/// Which part of a group this process loads.
-stage_share share_here(const options& o) {
-  const auto& m = o.model;
-  const bool experts = m.expert > 1;
-  if (o.cluster.rank)
-    return {std::max(m.stage, 1u) - 1, m.pipeline, m.tensor, m.tensor > 1 ? m.tensor_rank : 0, experts};
-  if (o.cluster.ranks.empty()) return {0, m.pipeline, m.tensor, 0, experts};
-  const auto stages = static_cast<std::uint32_t>(o.cluster.ranks.size() + 1) / m.tensor;
-  return {stages - 1, stages, m.tensor, m.tensor > 1 ? 1u : 0u, experts};
-}
-
 }  // namespace
 
 process::process(const options& opts) : context_(std::make_shared<node_context>()) { context_->opts = opts; }
@@ -99,7 +88,7 @@ result<void> process::load_model() {
   }
   if (weights) context_->hardware = context_->stages.front().hardware;
   auto loaded = load_served_model(devices, m.path, m.chat_template,
-                                  {weights, computes() || c.gateway || c.engine}, share_here(opts()));
+                                  {weights, computes() || c.gateway || c.engine}, share_of(opts()));
   if (!loaded) return fail(loaded.error());
   for (std::size_t i = 0; i < loaded->nets.size(); ++i) context_->stages[i].net = std::move(loaded->nets[i]);
   if (const auto own = loaded->identity.config.context_length; m.context_length > own) {
@@ -110,7 +99,7 @@ result<void> process::load_model() {
   auto adapters = load_adapters(context_->hardware.get(), loaded->identity.config, opts());
   if (!adapters) return fail(adapters.error());
   context_->adapters = std::move(*adapters);
-  auto defaults = defaults_of_model(m.path, m.generation_config);
+  auto defaults = defaults_of_model(model_files(m.path), m.generation_config);
   if (!defaults) return fail(defaults.error());
   context_->defaults = *defaults;
   auto layout = layout_of(loaded->identity.config, m.block_tokens, m.kv_dtype);

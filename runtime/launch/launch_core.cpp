@@ -27,6 +27,7 @@ std::vector<launch_action> launch_core::examined(std::size_t host, const result<
   }
   hosts_[host].before = facts->nodes;
   hosts_[host].lacks_model = !facts->model;
+  hosts_[host].has_whole = facts->whole_model;
   for (auto& lack : judge_host(plan_.hosts[host], *facts, version_)) note(host, std::move(lack));
   return answered();
 }
@@ -76,7 +77,7 @@ std::vector<launch_action> launch_core::fetches() {
     if (hosts_[i].lost || !hosts_[i].lacks_model) continue;
     launch_action fetch{launch_step::fetch, i, {}, false, {}};
     for (std::size_t j = 0; j < hosts_.size(); ++j)
-      if (!hosts_[j].lost && !hosts_[j].lacks_model && !name(i).empty() && name(j) == name(i))
+      if (!hosts_[j].lost && hosts_[j].has_whole && !name(i).empty() && name(j) == name(i))
         fetch.sources.push_back(j);
     if (fetch.sources.empty())
       note(i, "has no model " + plan_.hosts[i].model + ", and no other host has one of that name");

@@ -68,7 +68,8 @@ class launch_core {
     node_texts before;
     bool touched = false;
     bool lacks_model = false;
-    bool lost = false;  ///< has a problem: nothing is asked of it any more
+    bool has_whole = false;  ///< of the model
+    bool lost = false;       ///< has a problem: nothing is asked of it any more
   };
 
   void note(std::size_t host, std::string what);

@@ -53,7 +53,8 @@ struct host_facts {
   std::vector<std::string> busy;               ///< of the ports asked for
   std::uint64_t memory_bytes = 0;              ///< available now
   std::map<std::string, std::uint64_t> disks;  ///< folder: bytes free; a folder that cannot be made is absent
-  bool model = true;                           ///< it is there
+  bool model = true;                           ///< all that its processes read of it is there
+  bool whole_model = true;                     ///< … and all else, which other hosts can get from it
 };
 
 /// Why this host cannot carry its processes, a line each; empty: it can, once it has the model. The processes that it carries already

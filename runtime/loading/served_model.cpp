@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/loading/loading_progress.hpp"
+#include "runtime/loading/model_slice.hpp"
 #include "runtime/log/log.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/gguf_source.hpp"
@@ -15,6 +16,7 @@
 #include "runtime/text/dummy_vocab.hpp"
 #include "runtime/text/vocab_from_gguf.hpp"
 #include "runtime/text/vocab_from_hf.hpp"
+#include "storage/file_slice.hpp"
 #include "storage/mapped_file.hpp"
 
 namespace mooncaf {
@@ -34,12 +36,6 @@ struct weights_and_words {
 struct devices_t {
   std::span<device* const> all;
   stage_share share;
-
-  std::uint32_t stages() const noexcept {
-    return share.of == 0 ? static_cast<std::uint32_t>(all.size()) / ranks_here() : share.of;
-  }
-  /// Devices of a stage.
-  std::uint32_t ranks_here() const noexcept { return share.rank == 0 ? share.ranks : 1; }
 };
 
 /// A device that logs how far its loading is.
@@ -64,19 +60,13 @@ std::size_t bytes_of_weights(const std::string& folder) {
 template <class Load>
 result<void> add_weights(weights_and_words& into, const devices_t& devices, std::size_t bytes,
                          const Load& load) {
-  const auto count = devices.stages(), ranks = devices.share.ranks;
-  const auto layers = into.identity.config.n_layers;
-  if (auto fits = check_tensor(into.identity.config, ranks, devices.share.whole_experts); !fits) return fits;
-  if (count > layers)
-    return fail(ec::invalid_argument, "pipeline: " + std::to_string(count) +
-                                          " stages are more than the model's " + std::to_string(layers) +
-                                          " layers");
-  for (std::uint32_t i = 0; i < devices.all.size(); ++i) {
-    auto seen = watched(*devices.all[i], bytes / count / ranks);
-    const auto here = devices.ranks_here();
-    const auto rank = devices.share.rank == 0 ? i % here : devices.share.rank - 1;
-    auto net = load(seen, stage_layers(layers, count, devices.share.first + i / here),
-                    tensor_part{rank, ranks, devices.share.whole_experts});
+  const auto parts =
+      parts_of(into.identity.config, devices.share, static_cast<std::uint32_t>(devices.all.size()));
+  if (!parts) return fail(parts.error());
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    const auto& [layers, rank] = (*parts)[i];
+    auto seen = watched(*devices.all[i], bytes * layers.count / into.identity.config.n_layers / rank.of);
+    auto net = load(seen, layers, rank);
     if (!net) return fail(net.error());
     into.nets.push_back(std::move(*net));
   }
@@ -158,8 +148,13 @@ result<weights_and_words> load_folder(const devices_t& devices, const std::strin
   return out;
 }
 
-result<weights_and_words> load_file(const devices_t& devices, const std::string& path,
+result<weights_and_words> load_file(const devices_t& devices, const std::string& given,
                                     const model_needs& needs) {
+  const auto path = model_files(given);
+  if (path != given) {
+    const model_use use{needs.weights, devices.share, static_cast<std::uint32_t>(devices.all.size()), false};
+    if (auto enough = check_slice(given, std::span{&use, 1}); !enough) return fail(enough.error());
+  }
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) return load_folder(devices, path, needs);
   auto mapped = mapped_file::open(path);
@@ -191,6 +186,40 @@ result<chat_template> template_of_file(std::shared_ptr<const tokenizer> text, co
 }
 
 }  // namespace
+
+stage_share share_of(const options& o) {
+  const auto& m = o.model;
+  const bool experts = m.expert > 1;
+  if (o.cluster.rank)
+    return {std::max(m.stage, 1u) - 1, m.pipeline, m.tensor, m.tensor > 1 ? m.tensor_rank : 0, experts};
+  if (o.cluster.ranks.empty()) return {0, m.pipeline, m.tensor, 0, experts};
+  const auto stages = static_cast<std::uint32_t>(o.cluster.ranks.size() + 1) / m.tensor;
+  return {stages - 1, stages, m.tensor, m.tensor > 1 ? 1u : 0u, experts};
+}
+
+result<std::vector<std::pair<layer_range, tensor_part>>> parts_of(const model_config& shape,
+                                                                  const stage_share& share,
+                                                                  std::uint32_t devices) {
+  if (auto fits = check_tensor(shape, share.ranks, share.whole_experts); !fits) return fail(fits.error());
+  const auto here = share.rank == 0 ? share.ranks : 1;  // devices of a stage
+  const auto stages = share.of == 0 ? devices / here : share.of;
+  if (stages > shape.n_layers)
+    return fail(ec::invalid_argument, "pipeline: " + std::to_string(stages) +
+                                          " stages are more than the model's " +
+                                          std::to_string(shape.n_layers) + " layers");
+  std::vector<std::pair<layer_range, tensor_part>> parts;
+  for (std::uint32_t i = 0; i < devices; ++i)
+    parts.emplace_back(
+        stage_layers(shape.n_layers, stages, share.first + i / here),
+        tensor_part{share.rank == 0 ? i % here : share.rank - 1, share.ranks, share.whole_experts});
+  return parts;
+}
+
+std::string model_files(const std::string& path) {
+  std::error_code none;
+  const auto slice = file_slice::data_of(path);
+  return !std::filesystem::exists(path, none) && std::filesystem::exists(slice, none) ? slice : path;
+}
 
 result<served_model> load_served_model(std::span<device* const> devices, const std::string& path,
                                        const std::string& template_name, const model_needs& needs,

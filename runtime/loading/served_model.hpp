@@ -6,11 +6,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "config/options.hpp"
 #include "gpu/device.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/layer_range.hpp"
 #include "runtime/model/model.hpp"
+#include "runtime/model/tensor_part.hpp"
 #include "runtime/text/chat_template.hpp"
 #include "runtime/text/tokenizer.hpp"
 
@@ -29,7 +33,21 @@ struct stage_share {
   std::uint32_t ranks = 1;     ///< that share the layers of a stage
   std::uint32_t rank = 0;      ///< which of them the devices are, from 1: one of each stage; 0: all
   bool whole_experts = false;  ///< see `tensor_part`
+
+  friend bool operator==(const stage_share&, const stage_share&) = default;
 };
+
+/// Which part of a group a process with these options loads.
+stage_share share_of(const options& o);
+
+/// What each of so many devices has of a model: in order of layers, a stage's ranks one behind the other.
+/// @error `ec::invalid_argument` for more stages than layers, and ranks that cannot share them (`check_tensor`)
+result<std::vector<std::pair<layer_range, tensor_part>>> parts_of(const model_config& shape,
+                                                                  const stage_share& share,
+                                                                  std::uint32_t devices);
+
+/// Where a model's files are: at PATH, or as much of them as this host has (`file_slice`).
+std::string model_files(const std::string& path);
 
 struct served_model {
   model_identity identity;

@@ -120,7 +120,8 @@ std::string_view to_string(gguf_type t) noexcept {
 /// A cursor over the file. The first failed read sets the error; every later read then fails as well.
 class gguf_parser {
  public:
-  gguf_parser(std::span<const std::byte> bytes, std::string_view name) : bytes_(bytes) {
+  gguf_parser(std::span<const std::byte> bytes, std::string_view name, std::size_t readable)
+      : bytes_(bytes), readable_(std::min(readable, bytes.size())) {
     file_.name_ = std::string(name);
   }
 
@@ -136,7 +137,7 @@ class gguf_parser {
   }
   bool corrupt(std::uint64_t offset, const std::string& what) { return stop(ec::corrupt, offset, what); }
 
-  std::uint64_t left() const noexcept { return bytes_.size() - at_; }
+  std::uint64_t left() const noexcept { return readable_ - at_; }
 
   template <class T>
   bool read(T& value, const char* what) {
@@ -351,6 +352,7 @@ class gguf_parser {
   };
 
   std::span<const std::byte> bytes_;
+  const std::size_t readable_;
   std::uint64_t at_ = 0;
   std::uint64_t n_tensors_ = 0;
   std::uint64_t n_keys_ = 0;
@@ -359,8 +361,8 @@ class gguf_parser {
   std::optional<error> error_;
 };
 
-result<gguf_file> parse_gguf(std::span<const std::byte> bytes, std::string_view name) {
-  return gguf_parser(bytes, name).run();
+result<gguf_file> parse_gguf(std::span<const std::byte> bytes, std::string_view name, std::size_t readable) {
+  return gguf_parser(bytes, name, readable).run();
 }
 
 const gguf_tensor* gguf_file::tensor(std::string_view name) const noexcept {

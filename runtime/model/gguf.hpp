@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -102,11 +103,13 @@ class gguf_file {
 /// Parses versions 2 and 3, little-endian.
 /// @param bytes  the whole file; must outlive the result and everything that keeps views of it.
 /// @param name   path or label for error texts.
+/// @param readable  only so many of them are there; what lies behind is not touched, and not missed where it is tensors.
 /// @error `ec::corrupt` naming file, offset and what is wrong there; `ec::unsupported` for versions and
 /// tensor types
 ///        that mooncaf does not read.
 /// @cost O(metadata + directory); tensor bytes are not touched.
 /// @source GGUF specification in the ggml project (docs/gguf.md).
-result<gguf_file> parse_gguf(std::span<const std::byte> bytes, std::string_view name);
+result<gguf_file> parse_gguf(std::span<const std::byte> bytes, std::string_view name,
+                             std::size_t readable = std::numeric_limits<std::size_t>::max());
 
 }  // namespace mooncaf

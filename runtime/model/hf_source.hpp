@@ -53,6 +53,7 @@ class hf_source final : public model_source {
   result<model_config> config() const override { return config_; }
   std::string name_of(std::string_view gguf_name) const override;  ///< empty: no such tensor in this family
   result<std::optional<source_tensor>> find(std::string_view name) const override;
+  bool unpacks() const noexcept override { return packing_.kind != hf_packing::form::none; }
 
  private:
   hf_source() = default;

@@ -36,6 +36,17 @@ enum class cut : std::uint8_t {
 
 constexpr std::size_t samples = 8, sample_bytes = 128;  ///< of a tensor, for its model's identity
 
+/// Evenly spread samples, first and last bytes included: enough to tell checkpoints and quantisations apart, and cheap on
+/// a file that is not in memory yet.
+std::vector<std::span<const std::byte>> samples_of(std::span<const std::byte> data) {
+  if (data.size() <= samples * sample_bytes) return {data};
+  std::vector<std::span<const std::byte>> pieces;
+  for (std::size_t i = 0; i + 1 < samples; ++i)
+    pieces.push_back(data.subspan((data.size() - sample_bytes) / (samples - 1) * i, sample_bytes));
+  pieces.push_back(data.last(sample_bytes));
+  return pieces;
+}
+
 /// Canonical bytes of everything that decides the contents of KV blocks.
 class identity {
  public:
@@ -79,22 +90,12 @@ class identity {
                          std::uint32_t{c.gelu}, std::uint32_t{c.post_norms}})
       add(n);
   }
-  /// Evenly spread samples, first and last bytes included: enough to tell checkpoints and quantisations
-  /// apart, and cheap on a file that is not in memory yet.
   void add_tensor(std::string_view name, const source_tensor& t) {
     add_text(name);
     add(static_cast<std::uint64_t>(t.rows));
     add(static_cast<std::uint64_t>(t.cols));
     add(static_cast<std::uint32_t>(t.type));
-    if (t.data.size() <= samples * sample_bytes) {
-      bytes_.insert(bytes_.end(), t.data.begin(), t.data.end());
-      return;
-    }
-    for (std::size_t i = 0; i < samples; ++i) {
-      const auto at = (t.data.size() - sample_bytes) / (samples - 1) * i;
-      const auto piece = i + 1 == samples ? t.data.last(sample_bytes) : t.data.subspan(at, sample_bytes);
-      bytes_.insert(bytes_.end(), piece.begin(), piece.end());
-    }
+    for (const auto piece : samples_of(t.data)) bytes_.insert(bytes_.end(), piece.begin(), piece.end());
   }
   hash128 hash() const noexcept { return hash_bytes128(bytes_); }
 
@@ -158,6 +159,15 @@ class model_builder {
     seed_ = seed;
     label_ = model_->config_.name;
     return build();
+  }
+
+  /// Loads nothing, but notes what would be read.
+  result<std::optional<model_reads>> reads_of(const model_source& source) {
+    model_reads noted;
+    reads_ = &noted;
+    if (const auto walked = from_source(source, {}); !walked) return fail(walked.error());
+    if (makes_) return std::optional<model_reads>{};
+    return std::optional{std::move(noted)};
   }
 
   static result<model_identity> identity_of(const result<std::shared_ptr<const model>>& built) {
@@ -263,11 +273,12 @@ class model_builder {
     if (!whole) return;
     identify(name, *whole);
     if (!loads()) return;
+    const auto own = model_->share_.share(c.n_heads);
+    if (notes(rows_of(*whole, own.first * each, own.count * each))) return;
     const auto add = [&](std::vector<std::unique_ptr<weight>>& to, const source_tensor& t) {
       to.emplace_back();
       if (!error_) load(to.back(), name, t);
     };
-    const auto own = model_->share_.share(c.n_heads);
     for (auto head = own.first; head < own.first + own.count; ++head) {
       add(w.query_to_latent, turned_rows(*whole, head * each, l.plain_dim));
       add(w.latent_to_value, rows_of(*whole, head * each + l.plain_dim, l.value_dim));
@@ -338,7 +349,7 @@ class model_builder {
     const auto t = tensor_of(name, rows, model_->config_.dim);
     if (!t) return;
     identify(name, *t);
-    if (loads()) load(into, name, as_f32(*t));
+    if (loads() && !notes(*t)) load(into, name, as_f32(*t));
   }
 
   /// Read by the host, where experts are chosen.
@@ -348,7 +359,7 @@ class model_builder {
     if (block_elements(t->type) != 1)
       return stop(ec::unsupported, "tensor '" + own_name(name) + "' is quantised");
     identify(name, *t);
-    if (!loads()) return;
+    if (!loads() || notes(*t)) return;
     for (std::size_t i = 0; i < t->cols; ++i) w.choice_bias.push_back(plain_element(*t, i));
   }
 
@@ -388,6 +399,7 @@ class model_builder {
 
   void load(std::unique_ptr<weight>& into, const std::string& name, const source_tensor& t,
             bool table = false) {
+    if (notes(t)) return;
     auto loaded = table ? device_->load_table(t.type, t.rows, t.cols, t.data)
                         : device_->load_weight(t.type, t.rows, t.cols, t.data);
     if (!loaded)
@@ -413,7 +425,7 @@ class model_builder {
       if (!t) return;
     }
     if (t) identify(name, *t);
-    if (!loads()) return;
+    if (!loads() || (t && notes(*t))) return;
     constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own
     vectors_.resize((vectors_.size() + line - 1) / line * line);
     pending_.push_back({&into, vectors_.size() + own_of(size, how).first});
@@ -422,11 +434,21 @@ class model_builder {
 
   void identify(const std::string& name, source_tensor t) {
     if (source_ == nullptr) t.data = t.data.first(std::min(t.data.size(), dummy_sample_bytes(t.type)));
-    identity_.add_tensor(name, t);
+    if (reads_ == nullptr) return identity_.add_tensor(name, t);
+    makes_ |= t.owner != nullptr;
+    for (const auto piece : samples_of(t.data)) reads_->samples.push_back(piece);
   }
 
   /// Whether what is walked now is for the device, and not for the fingerprint alone.
-  bool loads() const noexcept { return device_ != nullptr && wanted_; }
+  bool loads() const noexcept { return (device_ != nullptr || reads_ != nullptr) && wanted_; }
+
+  /// Takes down what would be loaded, where nothing is.
+  bool notes(const source_tensor& t) {
+    if (reads_ == nullptr) return false;
+    makes_ |= t.owner != nullptr;
+    reads_->weights.push_back(t.data);
+    return true;
+  }
 
   std::string own_name(const std::string& name) const {
     return source_ != nullptr ? source_->name_of(name) : name;
@@ -502,7 +524,9 @@ class model_builder {
   };
 
   device* device_;
-  bool wanted_ = true;  ///< it belongs to the part that is loaded
+  model_reads* reads_ = nullptr;  ///< to be filled in, in place of a model
+  bool makes_ = false;            ///< of some tensors the bytes are not a file's
+  bool wanted_ = true;            ///< it belongs to the part that is loaded
   std::unique_ptr<model> model_;
   const model_source* source_ = nullptr;
   std::uint64_t seed_ = 0;
@@ -554,6 +578,14 @@ result<model_identity> model::identify(const model_source& source) {
   auto config = source.config();
   if (!config) return fail(std::move(config.error()));
   return model_builder::identity_of(model_builder(nullptr, *config).from_source(source, {}));
+}
+
+result<std::optional<model_reads>> model::reads(const model_source& source, std::optional<layer_range> part,
+                                                tensor_part share) {
+  auto config = source.config();
+  if (!config) return fail(std::move(config.error()));
+  if (source.unpacks()) return std::optional<model_reads>{};
+  return model_builder(nullptr, *config, part, share).reads_of(source);
 }
 
 result<model_identity> model::identify_dummy(const model_config& config, std::uint64_t seed) {

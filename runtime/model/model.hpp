@@ -66,6 +66,12 @@ struct model_identity {
   hash128 fingerprint;  ///< `model::fingerprint` wherever it is loaded
 };
 
+/// Bytes of a source that are read when a model is made of it.
+struct model_reads {
+  std::vector<std::span<const std::byte>> weights;  ///< of what is loaded
+  std::vector<std::span<const std::byte>> samples;  ///< of all tensors, for the fingerprint
+};
+
 /// Immutable after loading, so any thread may read it. The device must outlive it.
 class model {
  public:
@@ -94,6 +100,11 @@ class model {
   /// making the weights: of a file, samples of some KiB per tensor are read.
   /// @error `ec::corrupt` as `load` says it.
   static result<model_identity> identify(const model_source& source);
+  /// What `load` would read, found without reading it. Nothing where the source makes tensors out of others: then that
+  /// may be all.
+  /// @pre as for `load`. @error `ec::corrupt` as `load` says it.
+  static result<std::optional<model_reads>> reads(const model_source& source, std::optional<layer_range> part,
+                                                  tensor_part share);
   static result<model_identity> identify_dummy(const model_config& config, std::uint64_t seed);
 
   model(const model&) = delete;

@@ -36,6 +36,8 @@ class model_source {
   virtual result<model_config> config() const = 0;
   /// The same tensor as the file names it, for error texts.
   virtual std::string name_of(std::string_view name) const = 0;
+  /// Whether `find` reads bytes of tensors, to make others of them.
+  virtual bool unpacks() const noexcept { return false; }
   /// Nothing if there is no such tensor.
   /// @error `ec::unsupported` if it is stored in a way that is not read, naming it.
   virtual result<std::optional<source_tensor>> find(std::string_view name) const = 0;

@@ -19,6 +19,7 @@ std::uint64_t address_of(const std::byte* at) { return reinterpret_cast<std::uin
 result<void> draft_offer::start(transfer_engine& engine, const file_manifest& manifest,
                                 const partial_files& files) {
   engine_ = &engine;
+  count_ = manifest.files().size();
   auto entries = manifest.files();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     entries[i].address = 0;
@@ -27,6 +28,7 @@ result<void> draft_offer::start(transfer_engine& engine, const file_manifest& ma
     if (!draft) return fail(draft.error());
     entries[i].address = address_of(draft->bytes().data());
     drafts_.push_back(std::move(*draft));
+    files_.push_back(i);
   }
   const auto mine = file_manifest::of(manifest.folder(), std::move(entries));
   if (!mine) return fail(mine.error());
@@ -39,6 +41,12 @@ result<void> draft_offer::start(transfer_engine& engine, const file_manifest& ma
   for (const auto& draft : drafts_)
     if (auto ok = engine.offer(address_of(draft.bytes().data()), draft.bytes().size()); !ok) return ok;
   return {};
+}
+
+std::vector<std::span<const std::byte>> draft_offer::bytes() const {
+  std::vector<std::span<const std::byte>> all(count_);
+  for (std::size_t i = 0; i < files_.size(); ++i) all[files_[i]] = drafts_[i].bytes();
+  return all;
 }
 
 void draft_offer::is(std::size_t part, part_holding now) {

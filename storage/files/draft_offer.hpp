@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "storage/engine/transfer_engine.hpp"
@@ -22,6 +23,8 @@ class draft_offer {
   /// @error `ec::io_error`: a draft cannot be mapped; as `transfer_engine::offer`
   result<void> start(transfer_engine& engine, const file_manifest& manifest, const partial_files& files);
 
+  /// Of each file what has come, and zeros.
+  std::vector<std::span<const std::byte>> bytes() const;
   /// A part is asked for, has come, or has not.
   void is(std::size_t part, part_holding now);
   /// What the parts of a block must be: those of `hashes_per_block` parts from `first` on.
@@ -29,7 +32,9 @@ class draft_offer {
 
  private:
   transfer_engine* engine_ = nullptr;
-  std::vector<mapped_file> drafts_;
+  std::vector<mapped_file> drafts_;  ///< not of empty files
+  std::vector<std::size_t> files_;   ///< … and which they are
+  std::size_t count_ = 0;            ///< of all files
   std::vector<std::byte> described_, map_, hashes_;
   std::mutex mutex_;           // guards everything below
   std::vector<bool> offered_;  ///< blocks of hashes

@@ -32,6 +32,8 @@ constexpr duration tell_source_every = 5s;
 constexpr duration look_every = 200ms;
 /// Of as many as fetch the same, so many are asked for parts.
 constexpr std::size_t others_max = 16;
+/// Short ranges that one question brings.
+constexpr std::size_t samples_max = 256;
 
 /// A part's bytes on their way: memory that the transport knows.
 class part_buffer {
@@ -68,19 +70,20 @@ class fetcher {
     if (!started) return fail(started.error());
     engine_ = std::move(*started);
     if (auto ok = describe(); !ok) return fail(ok.error());
-    auto files = partial_files::open(options_.destination, *manifest_);
+    auto files = partial_files::open(options_.destination, *manifest_, !options_.wanted);
     if (!files) return fail(files.error());
     files_.emplace(std::move(*files));
     if (auto ok = draft_.start(*engine_, *manifest_, *files_); !ok) return fail(ok.error());
     own_ = to_string(host_port{options_.host, engine_->port()});
-    progress_.total = manifest_->bytes();
-    meet_others(options_.meeting);
     came_.resize(manifest_->parts());
-    if (auto ok = carry(); !ok) return fail(ok.error());
+    meet_others(options_.meeting);
+    progress_.total = options_.wanted ? 0 : manifest_->bytes();
+    if (auto ok = options_.wanted ? carry_slice() : carry(); !ok) return fail(ok.error());
     if (auto ok = compare(); !ok) return fail(ok.error());
     for (std::size_t i = 0; i < sources_.size(); ++i)
       if (is_asked(i)) sources_[i]->tell(said(fetch_ended));
-    if (auto ok = files_->finish(); !ok) return fail(ok.error());
+    if (auto ok = options_.wanted ? files_->finish_slice(parts_here()) : files_->finish(); !ok)
+      return fail(ok.error());
     return report();
   }
 
@@ -95,9 +98,83 @@ class fetcher {
       else if (!manifest_) manifest_ = sources_[i]->manifest(), reference_ = i;
       else if (!manifest_->same_shape(sources_[i]->manifest())) gone.emplace_back(i, "has other files");
     }
-    plan_.emplace(manifest_ ? manifest_->parts() : 0, sources_.size(), options_.seed);
+    plan_.emplace(manifest_ ? manifest_->parts() : 0, sources_.size(), options_.seed, !options_.wanted);
     for (auto& [i, why] : gone) plan_->drop(i, std::move(why));
     return manifest_ ? result<void>{} : fail(ec::unavailable, "no source can be asked: " + troubles_now());
+  }
+
+  /// Until nothing more is wanted than is there.
+  result<void> carry_slice() {
+    const auto wish = options_.wanted(*manifest_);
+    for (;;) {
+      const auto now = wish(draft_.bytes(), [&](const file_range& r) { return missing_of(r).empty(); });
+      if (!now) return fail(now.error());
+      std::set<std::size_t> parts;
+      for (const auto& range : now->ranges)
+        for (const auto& piece : missing_of(range)) parts.insert(manifest_->part_at(piece));
+      if (parts.empty()) return sample(now->samples);
+      for (const auto part : parts) {
+        plan_->want(part);
+        progress_.total += manifest_->part(part).bytes;
+      }
+      if (auto ok = carry(); !ok) return ok;
+    }
+  }
+
+  /// Pieces of a range that have not come, each of one part.
+  std::vector<file_range> missing_of(const file_range& range) const {
+    std::vector<file_range> missing;
+    const auto end = range.offset + range.bytes;
+    for (auto at = range.offset; at < end;) {
+      const auto next = std::min(end, (at / file_manifest::part_bytes + 1) * file_manifest::part_bytes);
+      const file_range piece{range.file, at, next - at};
+      if (!came_[manifest_->part_at(piece)]) missing.push_back(piece);
+      at = next;
+    }
+    return missing;
+  }
+
+  std::vector<bool> parts_here() const {
+    std::vector<bool> here;
+    for (const auto& hash : came_) here.push_back(hash.has_value());
+    return here;
+  }
+
+  /// Bytes of parts that do not come. No hash says what they must be: a process that tells its model by them compares it
+  /// with its cluster's.
+  result<void> sample(const std::vector<file_range>& samples) {
+    const part_buffer buffer{*engine_};
+    if (buffer.address() == 0) return fail(ec::out_of_space, "no memory for a part on its way");
+    std::vector<file_range> batch;
+    std::uint64_t bytes = 0;
+    const auto bring_batch = [&] {
+      const auto done = bring_samples(std::exchange(batch, {}), buffer);
+      bytes = 0;
+      return done;
+    };
+    for (const auto& range : samples)
+      for (const auto& piece : missing_of(range)) {
+        if (batch.size() == samples_max || bytes + piece.bytes > file_manifest::part_bytes)
+          if (auto ok = bring_batch(); !ok) return ok;
+        batch.push_back(piece);
+        bytes += piece.bytes;
+      }
+    return bring_batch();
+  }
+
+  /// From the first source that has all and answers.
+  result<void> bring_samples(const std::vector<file_range>& batch, const part_buffer& buffer) {
+    if (batch.empty()) return {};
+    result<void> moved = fail(ec::unavailable, troubles_now());
+    for (std::size_t i = reference_; i < options_.sources.size() && !moved; ++i)
+      if (is_asked(i)) moved = sources_[i]->move(batch, buffer.address());
+    if (!moved) return fail(ec::unavailable, "no source is left: " + moved.error().detail);
+    auto bytes = buffer.first(file_manifest::part_bytes);
+    for (const auto& one : batch) {
+      if (auto ok = files_->write(one, bytes.first(one.bytes)); !ok) return ok;
+      bytes = bytes.subspan(one.bytes);
+    }
+    return {};
   }
 
   result<void> carry() {
@@ -237,15 +314,15 @@ class fetcher {
     const auto bytes = buffer.first(part.bytes);
     const auto expected = hash_of(t, from);
     if (!expected) return fail(not_disk(expected.error()));
-    came_[t.part] = *expected;
     const bool there = files_->resumed() && files_->read(t.part, bytes) && hash_bytes128(bytes) == *expected;
     if (!there) {
-      if (auto moved = from.move(part, buffer.address()); !moved) return fail(not_disk(moved.error()));
+      if (auto moved = from.move({part}, buffer.address()); !moved) return fail(not_disk(moved.error()));
       if (hash_bytes128(bytes) != *expected)
         return fail(ec::corrupt, "a part of it is not what its hash says");
       const auto written = files_->write(t.part, bytes);
       if (!written) return fail(ec::io_error, written.error().detail);
     }
+    came_[t.part] = *expected;
     draft_.knows(t.part / file_manifest::hashes_per_block * file_manifest::hashes_per_block,
                  from.block_of(t.part));
     return there;
@@ -277,9 +354,10 @@ class fetcher {
       if (!one->described() || !manifest_->same_shape(one->manifest())) continue;
       bool known = true, same = true;
       for (std::size_t i = 0; i < came_.size() && known && same; ++i) {
+        if (!came_[i]) continue;
         const auto hash = one->hash(i, plan_->fetches(s) ? duration{} : hashing_limit);
         known = hash.has_value();
-        same = known && *hash == came_[i];
+        same = known && *hash == *came_[i];
       }
       if (same) return {};
       differs |= known;
@@ -323,8 +401,8 @@ class fetcher {
   std::vector<std::shared_ptr<file_source>> sources_;  ///< those of the options first
   std::optional<file_manifest> manifest_;
   std::optional<partial_files> files_;
-  std::vector<hash128> came_;  ///< of each part, written by its worker alone
-  std::mutex mutex_;           // guards everything below
+  std::vector<std::optional<hash128>> came_;  ///< of each part once it is here, written by its worker alone
+  std::mutex mutex_;                          // guards everything below
   std::condition_variable changed_;
   std::optional<part_schedule> plan_;
   std::size_t reference_ = 0;

@@ -49,7 +49,7 @@ result<file_manifest> file_manifest::of(bool folder, std::vector<entry> files) {
   return m;
 }
 
-file_part file_manifest::part(std::size_t number) const {
+file_range file_manifest::part(std::size_t number) const {
   const auto behind = std::upper_bound(first_.begin(), first_.end(), number);
   const auto file = static_cast<std::size_t>(behind - first_.begin()) - 1;
   const auto offset = (number - first_[file]) * part_bytes;

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/file_range.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
@@ -31,12 +32,6 @@ namespace mooncaf {
 inline constexpr std::string_view fetch_goes_on = "a fetch goes on", fetch_ended = "a fetch has ended";
 
 enum class part_holding : std::uint8_t { none, comes, here };
-
-/// A piece of one file: the unit that is moved, checked and kept.
-struct file_part {
-  std::size_t file = 0;
-  std::uint64_t offset = 0, bytes = 0;
-};
 
 class file_manifest {
  public:
@@ -72,8 +67,12 @@ class file_manifest {
   bool folder() const noexcept { return folder_; }
   const std::vector<entry>& files() const noexcept { return files_; }
   std::size_t parts() const noexcept { return first_.back(); }
-  /// @param number  less than `parts()`
-  file_part part(std::size_t number) const;
+  /// The unit that is moved, checked and kept. @param number  less than `parts()`
+  file_range part(std::size_t number) const;
+  /// The part that a range begins in. @pre it lies within one of `files()`
+  std::size_t part_at(const file_range& range) const {
+    return first_.at(range.file) + static_cast<std::size_t>(range.offset / part_bytes);
+  }
   std::uint64_t bytes() const noexcept { return bytes_; }
   /// Whether both are of files with the same names and sizes.
   bool same_shape(const file_manifest& other) const;

@@ -33,9 +33,13 @@ result<void> file_source::describe() {
   return {};
 }
 
-result<void> file_source::move(const file_part& part, std::uint64_t into) {
-  const engine_piece piece{into, manifest_->files()[part.file].address + part.offset, part.bytes};
-  return engine_.move(transfer_op::read, at_, {piece}, limit_);
+result<void> file_source::move(const std::vector<file_range>& ranges, std::uint64_t into) {
+  std::vector<engine_piece> pieces;
+  for (const auto& r : ranges) {
+    pieces.push_back({into, manifest_->files()[r.file].address + r.offset, r.bytes});
+    into += r.bytes;
+  }
+  return engine_.move(transfer_op::read, at_, pieces, limit_);
 }
 
 result<hash128> file_source::hash(std::size_t part, duration patience) {

@@ -26,7 +26,8 @@ class file_source {
 
   /// Reads head, names and sizes. @error as `transfer_engine::move`, `file_manifest::parse`
   result<void> describe();
-  result<void> move(const file_part& part, std::uint64_t into);
+  /// Reads ranges into memory, one behind the other. @error as `transfer_engine::move`
+  result<void> move(const std::vector<file_range>& ranges, std::uint64_t into);
   /// What a part of it must be. A source that has not hashed so far yet answers that it has not, and is waited for.
   /// @param patience  at most. @error `ec::timed_out`; as `transfer_engine::move`
   result<hash128> hash(std::size_t part, duration patience);

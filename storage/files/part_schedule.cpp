@@ -6,8 +6,14 @@
 
 namespace mooncaf {
 
-part_schedule::part_schedule(std::size_t parts, std::size_t sources, std::uint64_t seed)
-    : taken_(parts), left_(parts), sources_(sources), random_(seed) {}
+part_schedule::part_schedule(std::size_t parts, std::size_t sources, std::uint64_t seed, bool all)
+    : taken_(parts, !all), left_(all ? parts : 0), sources_(sources), random_(seed) {}
+
+void part_schedule::want(std::size_t part) {
+  taken_.at(part) = false;
+  first_ = std::min(first_, part);
+  ++left_;
+}
 
 std::size_t part_schedule::add_fetching() {
   sources_.emplace_back().fetches = true;

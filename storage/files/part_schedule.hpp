@@ -34,7 +34,11 @@ class part_schedule {
   };
 
   /// @param sources  that have all parts. @param seed  hosts that fetch the same need different ones
-  part_schedule(std::size_t parts, std::size_t sources, std::uint64_t seed = 0);
+  /// @param all  false: no part is wanted yet
+  part_schedule(std::size_t parts, std::size_t sources, std::uint64_t seed = 0, bool all = true);
+
+  /// One more part is wanted, which was not.
+  void want(std::size_t part);
 
   /// One more source, which fetches itself. @returns its number
   std::size_t add_fetching();
@@ -83,7 +87,7 @@ class part_schedule {
   std::optional<task> take_again();
   std::optional<std::size_t> wanted_of(const source_state& s);
 
-  std::vector<bool> taken_;  ///< parts on their way, here, or in `again_`
+  std::vector<bool> taken_;  ///< parts on their way, here, in `again_`, or not wanted
   std::size_t first_ = 0;    ///< of those that are not
   std::size_t left_ = 0;
   std::deque<again> again_;

@@ -65,6 +65,59 @@ decode = 1
         assert f"west (this machine): has no model {cluster.home}/west/model.gguf, and no other host has one of that name" in done.stderr, done.stderr
 
 
+def a_host_gets_no_more_of_the_model_than_its_processes_read():
+    """A host with a gateway gets the words, one with a stage of a group its layers; the answers are those of whole hosts. Once it is to carry more, the rest comes."""
+    model = os.environ["MOONCAF_MODEL"]
+    hosts = """[whole]
+address = "127.0.0.1"
+conductor = 1
+decode = 1
+[door]
+address = "127.0.0.1"
+model = "HOME/door/model.gguf"
+gateway = 1
+[stage]
+address = "127.0.0.1"
+model = "HOME/stage/model.gguf"
+[lead]
+address = "127.0.0.1"
+model = "HOME/lead/model.gguf"
+prefill = 1
+prefill_ranks = "stage,stage"
+"""
+    with Launched(hosts) as cluster:
+        (cluster.home / "whole").mkdir()
+        os.symlink(model, cluster.home / "whole/model.gguf")
+        text = cluster.file.read_text().replace(f'path = "{TINY}"', f'path = "{cluster.home}/whole/model.gguf"\ncontext_length = 512\nthreads = 1')
+        cluster.file.write_text(text.replace("HOME", str(cluster.home)))
+        want, slices = pathlib.Path(model).read_bytes(), ("door", "stage", "lead")
+        cluster.must("up")
+        on_disk = {name: (cluster.home / f"{name}/model.gguf.slice").stat().st_blocks * 512 / len(want) for name in slices}
+        print("     of the model lies " + ", ".join(f"{part:.0%} at {name}" for name, part in on_disk.items()))
+        assert on_disk["door"] < 0.2 and on_disk["stage"] < 0.9 and on_disk["lead"] < 0.7, on_disk
+        assert not list(cluster.home.glob("*/model.gguf.part")) and not any((cluster.home / name / "model.gguf").exists() for name in slices)
+        answer = cluster.chat()["choices"][0]["message"]["content"]
+        assert "its model" not in cluster.must("up").stderr, "it is there"
+
+        lead = cluster.home / "lead/model.gguf"
+        cluster.must("stop")
+        cluster.file.write_text(cluster.file.read_text().replace('prefill_ranks = "stage,stage"\n', ""))
+        said = cluster.must("up").stderr
+        assert lead.read_bytes() == want and not list(lead.parent.glob("*.slice*")), said
+        assert cluster.chat()["choices"][0]["message"]["content"] == answer
+
+        # By hand a process with a slice that is not enough, and one whose note is another's.
+        slice_of = cluster.home / "stage/model.gguf"
+        serve = lambda path: subprocess.run([BINARY, "--model", str(path), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"],  # noqa: E731
+                                            env=cluster.env, capture_output=True, text=True, timeout=60)
+        done = serve(slice_of)
+        assert done.returncode != 0 and f"`mooncaf weights fetch {slice_of}` brings the rest" in done.stderr, done.stderr[-500:]
+        note = slice_of.with_name("model.gguf.slice.json")
+        note.write_text(note.read_text().replace(str(len(want)), str(len(want) + 1)))
+        done = serve(slice_of)
+        assert done.returncode != 0 and "is not the file that" in done.stderr, done.stderr[-500:]
+
+
 def a_model_on_its_way_does_not_hold_an_interrupted_up():
     needs_sshd()
     with network(2) as (names, addresses, _):
@@ -139,5 +192,6 @@ def weights_are_brought_by_hand():
 
 
 if __name__ == "__main__":
-    main([a_host_without_the_model_gets_it_from_others, a_model_on_its_way_does_not_hold_an_interrupted_up,
+    main([a_host_without_the_model_gets_it_from_others, a_host_gets_no_more_of_the_model_than_its_processes_read,
+          a_model_on_its_way_does_not_hold_an_interrupted_up,
           hosts_that_fetch_at_once_bring_one_another_what_has_come, weights_are_brought_by_hand])

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "storage/file_slice.hpp"
 #include "storage/files/file_fetch.hpp"
 #include "storage/files/file_manifest.hpp"
 #include "storage/files/file_offer.hpp"
@@ -439,4 +443,139 @@ TEST_CASE("hosts that fetch at once have parts of one another") {
     from_others += done[i]->from_fetches;
   }
   CHECK(from_others > 0);
+}
+
+TEST_CASE("of a file no more comes than is wanted, and a later fetch of all goes on from there") {
+  const test::temp_dir folder;
+  const auto source = folder / "source", to = folder / "to";
+  write_noise(source + "/a", 5 * part + 77, 1);
+  write_noise(source + "/b", 3 * part, 2);
+  std::ofstream(source + "/empty").flush();
+  const auto from = offer(source);
+  const auto a = text_of(source + "/a"), b = text_of(source + "/b");
+  const std::string bytes(1000, '\0');
+  int asked = 0;
+  file_fetch_options options{engine().secret,
+                             {at(*from)},
+                             to,
+                             "127.0.0.1",
+                             4,
+                             std::chrono::seconds(5),
+                             std::chrono::milliseconds(50)};
+  options.wanted = [&](const file_manifest& manifest) -> wish_fn {
+    CHECK(manifest.files().size() == 3);
+    return [&](const auto& drafts, const auto& has) -> result<file_wish> {
+      CHECK(drafts.size() == 3);
+      CHECK(drafts[2].empty());
+      if (++asked == 1) {
+        CHECK_FALSE(has(file_range{0, 3 * part - 1, 2}));
+        return file_wish{{{0, 3 * part - 1, 2}}, {}};
+      }
+      // What it asked for first tells what else it wants.
+      CHECK(std::memcmp(drafts[0].data() + 2 * part, a.data() + 2 * part, 2 * part) == 0);
+      CHECK(has(file_range{0, 2 * part, 2 * part}));
+      CHECK_FALSE(has(file_range{0, 2 * part, 2 * part + 1}));
+      return file_wish{{{0, 3 * part - 1, 2}, {1, 0, 1}}, {{0, 4 * part - 10, 20}, {1, 3 * part - 5, 5}}};
+    };
+  };
+  const auto done = fetch_files(options, {});
+  REQUIRE_MESSAGE(done, (done ? "" : done.error().detail));
+  CHECK(asked == 3);
+  CHECK(done->bytes.total == 3 * part);
+  CHECK(done->bytes.fetched == 3 * part);
+  CHECK_FALSE(fs::exists(to));
+  CHECK_FALSE(fs::exists(to + ".part"));
+  const auto got_a = text_of(file_slice::data_of(to) + "/a"), got_b = text_of(file_slice::data_of(to) + "/b");
+  std::string want_a(a.size(), '\0'), want_b(b.size(), '\0');
+  want_a.replace(2 * part, 2 * part, a, 2 * part, 2 * part).replace(4 * part, 10, a, 4 * part, 10);
+  want_b.replace(0, part, b, 0, part).replace(3 * part - 5, 5, b, 3 * part - 5, 5);
+  CHECK(got_a == want_a);
+  CHECK(got_b == want_b);
+  const auto slice = file_slice::read(to);
+  REQUIRE(slice);
+  CHECK(slice->bytes_here() == 3 * part);
+  CHECK(slice->has({0, 2 * part, 2 * part}));
+  CHECK_FALSE(slice->has({0, 4 * part, 1}));
+
+  const auto rest = fetch({at(*from)}, to);
+  REQUIRE_MESSAGE(rest, (rest ? "" : rest.error().detail));
+  CHECK(rest->bytes.found == 3 * part);
+  CHECK(text_of(to + "/a") == a);
+  CHECK(text_of(to + "/b") == b);
+  CHECK_FALSE(fs::exists(file_slice::data_of(to)));
+  CHECK_FALSE(fs::exists(file_slice::note_of(to)));
+}
+
+TEST_CASE("parts that are wanted later come once each, too") {
+  std::mt19937 random{13};
+  for (int round = 0; round < 300; ++round) {
+    CAPTURE(round);
+    const std::size_t parts = 1 + random() % 200;
+    part_schedule plan{parts, 1 + random() % 3, random(), false};
+    CHECK(plan.finished());
+    CHECK_FALSE(plan.take());
+    std::set<std::size_t> wanted, came;
+    for (int batch = 0; batch < 5; ++batch) {
+      for (int i = 0; i < 20; ++i)
+        if (const auto p = random() % parts; wanted.insert(p).second) plan.want(p);
+      while (const auto task = plan.take()) {
+        if (random() % 5 == 0) {
+          plan.failed(*task, "no luck");
+          if (plan.hopeless()) break;
+          continue;
+        }
+        plan.done(*task);
+        CHECK(came.insert(task->part).second);
+      }
+      if (plan.hopeless()) break;
+      CHECK(plan.finished());
+      CHECK(came == wanted);
+    }
+  }
+}
+
+TEST_CASE("a slice knows each byte that is there, and a note with any bytes changed is an error or a slice") {
+  std::mt19937 random{3};
+  const test::temp_dir folder;
+  const auto path = folder / "m";
+  const std::array<std::uint64_t, 2> sizes{300, 170};
+  file_slice slice;
+  std::array<std::vector<bool>, 2> want{std::vector<bool>(300), std::vector<bool>(170)};
+  for (std::size_t f = 0; f < 2; ++f) {
+    slice.add_file(std::to_string(f), sizes[f]);
+    write_noise(file_slice::data_of(path) + "/" + std::to_string(f), sizes[f], 1);
+  }
+  const auto any_range = [&] {
+    const auto f = random() % 2;
+    const std::uint64_t offset = random() % sizes[f];
+    return file_range{f, offset, random() % std::min<std::uint64_t>(30, sizes[f] - offset + 1)};
+  };
+  for (int i = 0; i < 40; ++i) {
+    const auto r = any_range();
+    slice.add(r);
+    std::fill_n(want[r.file].begin() + static_cast<std::ptrdiff_t>(r.offset), r.bytes, true);
+  }
+  REQUIRE(slice.write(path));
+  const auto again = file_slice::read(path);
+  REQUIRE(again);
+  CHECK(again->files() == slice.files());
+  for (int i = 0; i < 3000; ++i) {
+    const auto r = any_range();
+    const auto begin = want[r.file].begin() + static_cast<std::ptrdiff_t>(r.offset);
+    CHECK(again->has(r) ==
+          std::all_of(begin, begin + static_cast<std::ptrdiff_t>(r.bytes), [](bool b) { return b; }));
+  }
+  const auto there =
+      static_cast<std::uint64_t>(std::ranges::count(want[0], true) + std::ranges::count(want[1], true));
+  CHECK(again->bytes_here() == there);
+
+  const auto note = text_of(file_slice::note_of(path));
+  for (int i = 0; i < 2000; ++i) {
+    auto changed = note;
+    for (int k = 0; k <= i % 3; ++k) changed[random() % changed.size()] = static_cast<char>(random());
+    if (i % 5 == 0) changed.resize(random() % changed.size());
+    std::ofstream(file_slice::note_of(path), std::ios::binary) << changed;
+    if (const auto read = file_slice::read(path)) CHECK(read->bytes_here() <= 470);
+    else CHECK((read.error() == ec::corrupt || read.error() == ec::not_found));
+  }
 }
