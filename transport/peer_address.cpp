@@ -100,6 +100,7 @@ std::vector<std::byte> encode(const announcement& a) {
   return bytes;
 }
 
+// In the order of `encode`. What a later version puts behind it is not looked at.
 result<announcement> decode_announcement(std::span<const std::byte> bytes) {
   byte_reader in{bytes};
   if (in.get<std::uint32_t>() != magic) return fail(ec::corrupt, "not a data plane announcement");
