@@ -7,16 +7,26 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/base/units.hpp"
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/client/waiting_for_room.hpp"
 
 namespace mooncaf {
 
+namespace {
+
+/// What is carried to other room at once.
+constexpr std::uint64_t carried_at_once = 4 * MiB;
+
+}  // namespace
+
+void partial_object::leave_order() {
+  if (!std::exchange(in_order_, false)) return;
+  if (hashed_ > 0) sums_[0] = {hashed_, XXH3_64bits_digest(&hash_)};
+}
+
 void partial_object::note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces) {
-  if (in_order_ && at != hashed_) {
-    in_order_ = false;
-    if (hashed_ > 0) sums_[0] = {hashed_, XXH3_64bits_digest(&hash_)};
-  }
+  if (at != hashed_) leave_order();
   if (!in_order_) XXH3_64bits_reset(&hash_);
   auto end = at;
   for (const auto& p : pieces) {
@@ -40,7 +50,12 @@ void partial_object::note(std::uint64_t at, std::span<const std::span<const std:
 
 std::vector<begun_object> store_client::begin(std::span<const object_outline> items,
                                               const put_policy& policy) {
-  auto all = begin_once(items, policy);
+  auto all = patiently([&] { return begin_once(items, policy); },
+                       [](const auto& begun) {
+                         return std::ranges::any_of(begun, [](const auto& one) {
+                           return one.code == store_code::directory_unreachable;
+                         });
+                       });
   std::vector<store_code> codes;
   for (const auto& one : all) codes.push_back(one.code);
   auto patient = policy;
@@ -71,7 +86,7 @@ std::vector<begun_object> store_client::begin_once(std::span<const object_outlin
     if (room.code != store_code::ok) continue;
     reach_all(room.places);
     all[i].object = std::make_shared<partial_object>(made.to->all[room.shard], room.ticket, items[i].size,
-                                                     std::move(room.places));
+                                                     std::move(room.places), begun_as{items[i], policy});
   }
   return all;
 }
@@ -82,6 +97,8 @@ store_code store_client::write_part(partial_object& object, std::uint64_t at, so
   if (bytes == 0 || at > object.size_ || bytes > object.size_ - at) return store_code::invalid_parameters;
   std::lock_guard lock{object.mutex_};
   if (object.ended_) return store_code::invalid_parameters;
+  if (!object.link_->usable())
+    if (const auto code = carry_over(object); code != store_code::ok) return code;
   for (const auto replica : replicas_of(object.places_, object.size_)) {
     if (!reach_.write(part_of(replica, at, bytes), pieces, object.settled_))
       return store_code::transfer_failed;
@@ -105,15 +122,70 @@ result<std::uint64_t> store_client::sum_to_publish(const partial_object& o) {
   return whole;
 }
 
+/// Its directory is gone, and with it the room. What was written lies there for a while, as a late writer might still write
+/// (`object_table_options::quarantine`): another directory gives room, and it is copied there. Its parts' checksums are
+/// compared when the object is published.
+/// @pre nobody else works on the object: its lock is held, or it has ended
+store_code store_client::carry_over(partial_object& o) {
+  const auto outline = o.as_.outline(o.size_);
+  auto made = patiently(
+      [&] {
+        return reserve({&outline, 1}, o.as_.policy);
+      },
+      [](const auto& r) { return r.items.front().code == store_code::directory_unreachable; });
+  auto& room = made.items.front();
+  if (room.code != store_code::ok) return room.code;
+  const auto before = std::exchange(o.places_, std::move(room.places));
+  o.link_ = made.to->all[room.shard];
+  o.ticket_ = room.ticket;
+  o.leave_order();
+  reach_all(o.places_);
+  const auto from = replicas_of(before, o.size_), to = replicas_of(o.places_, o.size_);
+  std::vector<std::byte> bytes(std::min(carried_at_once, o.size_));
+  for (const auto& [begin, end] : o.written_)
+    for (auto at = begin; at < end; at += carried_at_once) {
+      const auto piece = std::span{bytes}.first(std::min(carried_at_once, end - at));
+      const auto read = std::ranges::any_of(from, [&](const auto& replica) {
+        return reach_.read(part_of(replica, at, piece.size()), {&piece, 1}).has_value();
+      });
+      const std::span<const std::byte> out = piece;
+      if (!read || !std::ranges::all_of(to, [&](const auto& replica) {
+            return reach_.write(part_of(replica, at, out.size()), {&out, 1}, o.settled_).has_value();
+          }))
+        return store_code::transfer_failed;
+    }
+  return store_code::ok;
+}
+
+// An object whose directory goes away meanwhile is published by the next one. Where the answer alone was lost, it is there.
 std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<partial_object>> objects) {
   std::vector<store_code> codes(objects.size(), store_code::invalid_parameters);
-  endings good, bad;
+  std::vector<std::size_t> open;
   for (std::size_t i = 0; i < objects.size(); ++i) {
-    auto& o = *objects[i];
-    std::lock_guard lock{o.mutex_};
-    if (o.ended_) continue;
-    o.ended_ = true;
+    std::lock_guard lock{objects[i]->mutex_};
+    if (!std::exchange(objects[i]->ended_, true)) open.push_back(i);
+  }
+  end_all(objects, open, codes);
+  std::erase_if(open, [&](std::size_t i) { return codes[i] != store_code::directory_unreachable; });
+  for (const auto i : open) codes[i] = carry_over(*objects[i]);
+  std::vector<std::size_t> carried;
+  for (const auto i : open) {
+    if (codes[i] == store_code::already_exists) codes[i] = store_code::ok;
+    else if (codes[i] == store_code::ok) carried.push_back(i);
+  }
+  end_all(objects, carried, codes);
+  return codes;
+}
+
+/// Publishes, or gives up what is not whole.
+/// @pre those have ended, so nobody else works on them
+void store_client::end_all(std::span<const std::shared_ptr<partial_object>> objects,
+                           std::span<const std::size_t> which, std::vector<store_code>& codes) {
+  endings good, bad;
+  for (const auto i : which) {
+    const auto& o = *objects[i];
     const auto sum = o.complete() ? sum_to_publish(o) : result<std::uint64_t>{0};
+    codes[i] = store_code::invalid_parameters;
     if (!sum)
       codes[i] =
           sum.error().code == ec::corrupt ? store_code::checksum_mismatch : store_code::transfer_failed;
@@ -122,7 +194,6 @@ std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<par
   }
   revoke(bad);
   publish(good, codes);
-  return codes;
 }
 
 void store_client::give_up(std::span<const std::shared_ptr<partial_object>> objects) {

@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -27,14 +29,29 @@ struct part_to_read {
   std::span<std::byte> to;
 };
 
+/// An outline that keeps its texts, and how the object is to lie.
+struct begun_as {
+  begun_as(const object_outline& outline, put_policy how)
+      : key(outline.key),
+        group(outline.ties.group),
+        parent(outline.ties.parent),
+        cost(outline.ties.cost),
+        policy(std::move(how)) {}
+  object_outline outline(std::uint64_t size) const { return {key, size, {group, parent, cost}}; }
+
+  std::string key, group, parent;
+  double cost;
+  put_policy policy;
+};
+
 /// Room that a client has reserved, and the parts that it has written. It belongs to the connection that it
-/// was reserved on, and ends with it.
+/// was reserved on: where that has ended, room is reserved anew, and what was written is carried there.
 /// @thread  `store_client` may work on it on several threads; they take turns.
 class partial_object {
  public:
   partial_object(std::shared_ptr<directory_link> link, std::uint64_t ticket, std::uint64_t size,
-                 std::vector<replica_place> places)
-      : link_(std::move(link)), ticket_(ticket), size_(size), places_(std::move(places)) {
+                 std::vector<replica_place> places, begun_as as)
+      : as_(std::move(as)), link_(std::move(link)), ticket_(ticket), size_(size), places_(std::move(places)) {
     XXH3_64bits_reset(&hash_);
   }
   std::uint64_t size() const noexcept { return size_; }
@@ -44,8 +61,11 @@ class partial_object {
   /// Notes that these bytes were written. The checksum is computed on the way as long as they come in order;
   /// else each part has one of its own, which is compared when the whole one is computed.
   void note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces);
+  /// From now on each part has a checksum of its own.
+  void leave_order();
   bool complete() const { return written_.size() == 1 && written_.begin()->second == size_; }
 
+  const begun_as as_;
   std::shared_ptr<directory_link> link_;
   std::uint64_t ticket_, size_;
   std::vector<replica_place> places_;

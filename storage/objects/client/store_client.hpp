@@ -59,8 +59,9 @@ struct listed_object {
 };
 
 /// A connection that breaks is made again by the next call, or, where no directory answers, by one after a
-/// pause that grows to half a second. A call that it broke under answers `directory_unreachable`; the object
-/// that it was writing is gone or, where only the last answer was lost, published.
+/// pause that grows to half a second. Where a directory has several seats a call that it broke under is made again at the
+/// one that serves then; else it answers `directory_unreachable`, and the object that it was writing is gone or, where only
+/// the last answer was lost, published.
 /// @thread  All functions may be called from any thread.
 class store_client {
  public:
@@ -219,6 +220,9 @@ class store_client {
   written write(const outgoing_object& item, const std::vector<replica_place>& places);
   std::vector<written> write(std::span<const outgoing_object> items,
                              std::span<const std::vector<replica_place>* const> places);
+  store_code carry_over(partial_object& object);
+  void end_all(std::span<const std::shared_ptr<partial_object>> objects, std::span<const std::size_t> which,
+               std::vector<store_code>& codes);
   std::vector<begun_object> begin_once(std::span<const object_outline> items, const put_policy& policy);
   std::vector<store_code> put_once(std::span<const outgoing_object> items, const put_policy& policy);
   // ---- room that was had ahead of its put (store_client_ahead.cpp)

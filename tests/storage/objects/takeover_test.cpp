@@ -134,6 +134,51 @@ TEST_CASE("a directory at another seat has all that the last one had, and calls 
   }
 }
 
+TEST_CASE("an object that is written part by part goes on at another seat, whenever the first one goes") {
+  const two_seats world;
+  std::size_t seat = 0;
+  auto serving = world.serve(seat);
+  const auto holder = world.mount(0), other = world.mount(1);
+  std::vector<std::byte> value(30'000);
+  for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<std::byte>(i * 7 + i / 999);
+  put_policy twice;
+  twice.replicas = 2;
+  // Before which step the directory goes: begin, each of three parts, finish.
+  for (int moment = 0; moment < 5; ++moment)
+    for (const bool in_order : {true, false})
+      for (const std::string host : {"host-0", "elsewhere"}) {
+        CAPTURE(moment);
+        CAPTURE(in_order);
+        CAPTURE(host);
+        const auto c = world.client(host);
+        std::thread next;
+        const auto before = [&](int step) {
+          if (step != moment) return;
+          serving.reset();
+          next = std::thread{[&] { serving = world.serve(seat = 1 - seat); }};
+        };
+        const std::string name = "of parts " + std::to_string(moment) + host + (in_order ? "" : "'");
+        const object_outline outline{name, value.size(), {"a group", {}, 2.0}};
+        before(0);
+        const auto begun = c->begin({&outline, 1}, twice);
+        REQUIRE(begun.front().code == store_code::ok);
+        for (const std::size_t part : in_order ? std::array{0, 1, 2} : std::array{2, 0, 1}) {
+          before(static_cast<int>(1 + (in_order ? part : (part + 1) % 3)));
+          const auto piece = std::span<const std::byte>{value}.subspan(part * 10'000, 10'000);
+          CHECK(c->write_part(*begun.front().object, part * 10'000, {&piece, 1}) == store_code::ok);
+        }
+        before(4);
+        CHECK(c->finish({&begun.front().object, 1}) == std::vector{store_code::ok});
+        next.join();
+        store_code code{};
+        CHECK(get(*c, name, code) == value);
+        const std::string_view key = name;
+        CHECK(replicas_of(c->find({&key, 1}).front().places, value.size()).size() == 2);
+        CHECK(c->finish({&begun.front().object, 1}) == std::vector{store_code::invalid_parameters});
+        CHECK(c->remove({&key, 1}, true) == std::vector{store_code::ok});
+      }
+}
+
 TEST_CASE("a directory whose right has ended answers nothing, though it still runs") {
   const two_seats world;
   const auto until = std::make_shared<std::atomic<time_point>>(time_point::max());
