@@ -27,7 +27,7 @@ result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
-/// The configurations of a host's processes, which tell what of the model is read there.
+/// The configurations of a host's processes: these tell how much of the model is read there.
 node_texts readers(const planned_host& host) {
   node_texts all;
   for (const auto& node : host.nodes) all[node.name] = node.text;

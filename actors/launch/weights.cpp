@@ -47,7 +47,7 @@ int offer(const weights_arguments& given, const std::string& path, const key_rin
   return done ? 0 : complain(io, done.error(), 1);
 }
 
-// What was asked for comes whole, so options are read before anything is fetched.
+// All options are read before anything is fetched.
 int fetch(const weights_arguments& given, const std::string& path, const key_ring& secret,
           const sim::console& io) {
   file_fetch_options options{secret, {}, path, given.host};

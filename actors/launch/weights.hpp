@@ -20,7 +20,7 @@ result<void> offer_weights(const std::string& path, const key_ring& secret, cons
                            std::uint16_t port, duration idle, std::size_t fetches,
                            const std::function<void(std::uint16_t port)>& ready);
 
-/// For `file_fetch_options::wanted`: what processes with these options read. Nothing: all.
+/// For `file_fetch_options::wanted`: the part that processes with these options read. Nothing: all.
 /// @param name  of the model, for error texts
 std::function<wish_fn(const file_manifest&)> wanted_by(std::vector<model_use> uses, std::string name);
 

@@ -17,7 +17,7 @@ namespace {
 
 /// A GGUF file's directory is looked for in so many bytes, then in twice as many.
 constexpr std::uint64_t first_look = 4 * MiB, longest_look = 256 * MiB;
-/// Of a folder, what is longer and no weights is not the model's.
+/// A longer file of a folder, unless it has weights, is no part of the model.
 constexpr std::uint64_t longest_text = 64 * MiB;
 
 using has_fn = std::function<bool(const file_range&)>;
@@ -49,7 +49,7 @@ class places {
   std::map<const std::byte*, std::size_t> by_begin_;
 };
 
-/// What the uses read beyond the directories.
+/// Adds the tensors that the uses read.
 result<void> add_reads(model_wish& wish, const model_source& source, const std::vector<model_file>& files,
                        std::span<const model_use> uses) {
   const auto config = source.config();
@@ -141,7 +141,7 @@ result<model_wish> wish_of(const std::vector<model_file>& files, const std::stri
   return folder ? wish_of_folder(files, name, uses, has) : wish_of_file(files, name, uses, has);
 }
 
-// What is not there reads as zeros, so it is not read.
+// Bytes that are not there would read as zeros.
 result<void> check_slice(const std::string& path, std::span<const model_use> uses) {
   const auto slice = file_slice::read(path);
   if (!slice) return fail(slice.error());

@@ -4,8 +4,8 @@
 //   options ── use_of ──► model_use ─┐
 //   bytes that are there ────────────┴─ wish_of ──► bytes that must be there, too ──► a fetch brings them, and asks again
 //
-// A fetch knows at first how long the files are. What lies where in them, their directories tell; which of that a stage or
-// a rank reads, the model's own loader.
+// A fetch knows at first how long the files are. Their directories tell where tensors lie, and the model's own loader which
+// of them a stage or a rank reads.
 
 #include <cstddef>
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace mooncaf {
 
-/// What a process wants of its model.
+/// The part of its model that a process reads.
 struct model_use {
   bool weights = false;       ///< beyond shape and vocabulary
   stage_share share{};        ///< … of which stages and ranks
@@ -46,7 +46,7 @@ struct model_wish {
 /// Looks at nothing that is not there.
 /// @param has  whether bytes are there
 /// @param name  of file or folder, for error texts
-/// @returns what must be there before more can be told, or all that the uses need: that is so once all ranges are there
+/// @returns bytes that must be there before more can be told, or, once all of them are there, all that the uses need
 /// @error as of the files' readers; `ec::invalid_argument` as `load_served_model`
 result<model_wish> wish_of(const std::vector<model_file>& files, const std::string& name,
                            std::span<const model_use> uses,

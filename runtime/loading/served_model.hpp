@@ -40,7 +40,7 @@ struct stage_share {
 /// Which part of a group a process with these options loads.
 stage_share share_of(const options& o);
 
-/// What each of so many devices has of a model: in order of layers, a stage's ranks one behind the other.
+/// The share of a model that each of so many devices has: in order of layers, a stage's ranks one behind the other.
 /// @error `ec::invalid_argument` for more stages than layers, and ranks that cannot share them (`check_tensor`)
 result<std::vector<std::pair<layer_range, tensor_part>>> parts_of(const model_config& shape,
                                                                   const stage_share& share,
