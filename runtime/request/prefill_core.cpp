@@ -29,7 +29,7 @@ prefill_core::prefill_core(node_id self, prefill_core_options options, prefill_m
       decisions_(options_.journal),
       prefetch_(options_.prefetch),
       queue_(options_.batch),
-      turns_(std::max(1u, options_.shared_tokens / options_.batch.block_tokens)) {}
+      turns_(prefix_turns::of_blocks(options_.batch.block_tokens, options_.shared_tokens)) {}
 
 prefill_core::attempt* prefill_core::find(std::uint64_t owner) {
   const auto i = attempts_.find(owner);

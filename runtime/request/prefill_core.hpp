@@ -175,9 +175,8 @@ struct prefill_core_options {
   bool layerwise = true;         ///< KV leaves while it is being computed
   std::uint32_t disk_parts = 1;  ///< runs of layers in which the own disk gives blocks back
   std::size_t max_attempts = 1;
-  /// A prompt waits for another that computes so many tokens of what both begin with. A shorter beginning is computed twice,
-  /// in one step.
-  std::uint32_t shared_tokens = 256;
+  /// A prompt waits for another that computes so many tokens of what both begin with.
+  std::uint32_t shared_tokens = prefix_turns::shared_tokens;
   prefill_batch_options batch;
   prefetch_options prefetch;
   /// Leading blocks of those with `keys` that are in the device's own memory. Empty: it has none.

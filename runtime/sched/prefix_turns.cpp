@@ -28,8 +28,9 @@ bool prefix_turns::wait(entry& e, std::uint64_t owner) {
   std::uint32_t there = 0;  // of its blocks, as far as is known here
   // Strictly ahead, so that no two wait for each other.
   const auto turn = [](std::uint64_t id, const prompt& p) { return std::tuple{p.priority, p.deadline, id}; };
-  for (const auto& [other, before] : all_) {
+  for (const auto other : alike(e)) {
     if (other == owner) continue;
+    const auto& before = all_.at(other);
     const auto blocks = shared(e.own.keys, before.own.keys);
     there = std::max(there, std::min(blocks, before.there));
     if (blocks <= e.until || before.loads || turn(other, before.own) > turn(owner, e.own)) continue;
@@ -41,37 +42,46 @@ bool prefix_turns::wait(entry& e, std::uint64_t owner) {
 }
 
 bool prefix_turns::comes(std::uint64_t owner, prompt p) {
+  if (p.keys.empty()) return false;
   auto& e = all_[owner];
   e.own = std::move(p);
-  return wait(e, owner);
+  auto& others = alike_[e.own.keys.front()];
+  others.push_back(owner);
+  return others.size() > 1 && wait(e, owner);
 }
 
 void prefix_turns::there(std::uint64_t owner, std::uint32_t blocks) {
   const auto i = all_.find(owner);
   if (i == all_.end()) return;
   i->second.there = std::max(i->second.there, blocks);
-  for (auto& [other, e] : all_) {
+  for (const auto other : alike(i->second)) {
+    auto& e = all_.at(other);
     if (e.behind != owner || e.until > i->second.there) continue;
     e.behind.reset();
     ready_.push_back(other);
   }
 }
 
-void prefix_turns::pass_on(std::uint64_t owner) {
-  for (auto& [other, e] : all_)
-    if (e.behind == owner && !wait(e, other)) ready_.push_back(other);
+void prefix_turns::pass_on(std::uint64_t owner, const std::vector<std::uint64_t>& others) {
+  for (const auto other : others)
+    if (auto& e = all_.at(other); e.behind == owner && !wait(e, other)) ready_.push_back(other);
 }
 
 void prefix_turns::loads(std::uint64_t owner, bool now) {
   const auto i = all_.find(owner);
   if (i == all_.end() || std::exchange(i->second.loads, now) == now || !now) return;
-  pass_on(owner);
+  pass_on(owner, alike(i->second));
 }
 
 void prefix_turns::ends(std::uint64_t owner) {
-  if (all_.erase(owner) == 0) return;
+  const auto i = all_.find(owner);
+  if (i == all_.end()) return;
+  const auto others = alike_.find(i->second.own.keys.front());
+  all_.erase(i);
   std::erase(ready_, owner);
-  pass_on(owner);
+  std::erase(others->second, owner);
+  if (others->second.empty()) alike_.erase(others);
+  else pass_on(owner, others->second);
 }
 
 std::vector<std::uint64_t> prefix_turns::take_ready() { return std::exchange(ready_, {}); }

@@ -1,9 +1,10 @@
 #pragma once
 // Prompts that come to a worker at once and begin alike: the first computes what they share, and the others find it.
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -17,6 +18,9 @@ namespace mooncaf {
 /// @thread  not synchronised
 class prefix_turns {
  public:
+  /// So many tokens are worth waiting for; a shorter beginning is computed twice, in one step.
+  static constexpr std::uint32_t shared_tokens = 256;
+
   struct prompt {
     std::vector<block_key> keys;  ///< of the blocks that need not be computed, if they are anywhere
     std::uint8_t priority = 1;    ///< 0 first
@@ -25,6 +29,10 @@ class prefix_turns {
 
   /// @param least  blocks that have to be saved; at least 1
   explicit prefix_turns(std::uint32_t least) : least_(least) {}
+  /// @param tokens  of a block. @param worth  see `shared_tokens`
+  static prefix_turns of_blocks(std::uint32_t tokens, std::uint32_t worth = shared_tokens) {
+    return prefix_turns{std::max(1u, worth / tokens)};
+  }
 
   /// @returns whether it has to wait; `take_ready` names it then.
   bool comes(std::uint64_t owner, prompt p);
@@ -48,11 +56,15 @@ class prefix_turns {
   };
   /// @returns whether another one is to be waited for.
   bool wait(entry& e, std::uint64_t owner);
-  /// Who waited for the owner waits for another, or no longer.
-  void pass_on(std::uint64_t owner);
+  /// Prompts that waited for the owner wait for another, or no longer. @param others  that begin as its prompt does
+  void pass_on(std::uint64_t owner, const std::vector<std::uint64_t>& others);
+
+  /// Owners of prompts with the same first block, which alone can share more, in the order in which they came.
+  const std::vector<std::uint64_t>& alike(const entry& e) const { return alike_.at(e.own.keys.front()); }
 
   std::uint32_t least_;
-  std::map<std::uint64_t, entry> all_;
+  std::unordered_map<std::uint64_t, entry> all_;                     ///< but for prompts without keys
+  std::unordered_map<block_key, std::vector<std::uint64_t>> alike_;  ///< by their first block
   std::vector<std::uint64_t> ready_;
 };
 

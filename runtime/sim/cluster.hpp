@@ -11,6 +11,7 @@
 #include "runtime/sim/node_links.hpp"
 #include "runtime/sim/node_memories.hpp"
 #include "runtime/sim/prefill_side.hpp"
+#include "runtime/sim/prompt_turns.hpp"
 #include "runtime/sim/world.hpp"
 
 namespace mooncaf::sim {
@@ -23,6 +24,7 @@ struct cluster {
         learned(w),
         machines(w),
         memories(w),
+        turns(w),
         prefills(w, machines, links, learned, memories),
         decodes(w, machines, requests),
         coupled(w, machines, memories, requests),
@@ -32,6 +34,7 @@ struct cluster {
   learned_links learned;
   fleet machines;
   node_memories memories;
+  prompt_turns turns;
   prefill_side prefills;
   decode_side decodes;
   coupled_side coupled;

@@ -163,6 +163,7 @@ void disturber::noticed(std::uint32_t machine) {
 /// Its prefill instance, if still there, first gives back the request's work and pins.
 void disturber::lose(std::uint32_t slot) {
   auto& r = w_.requests[slot];
+  c_.turns.ends(r);
   if (c_.machines.computes(r.prefill)) {
     if (!w_.layout.coupled() && r.first_token == 0) c_.prefills.cancel(r);
     c_.memories.of(r.prefill).unpin(r.pins);

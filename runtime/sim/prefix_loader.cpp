@@ -99,6 +99,7 @@ bool prefix_loader::load(std::uint32_t slot, const placement& where) {
   }
   if (ready <= now) return true;
   r.loading = true;
+  c_.turns.loads(r, true);
   if (o.prefetch.mode == prefetch_mode::best_effort) on_the_way_[r.prefill].push_back(std::move(a));
   w_.time.add(ready, event_kind::prefill_ready, slot, request_table::stamp_of(r.id));
   return false;

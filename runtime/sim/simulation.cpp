@@ -82,6 +82,8 @@ result<void> simulation::play(const event& e) {
   }
   dispatch(e);
   act_on(attempts_.look_for_room());
+  for (auto next = cluster_.turns.take_ready(); !next.empty(); next = cluster_.turns.take_ready())
+    for (const auto& [slot, where] : next) begin_load(slot, where);
   world_.out.span_s = to_sec(time.now() - began_);
   return {};
 }
@@ -171,6 +173,10 @@ void simulation::place(std::uint32_t slot, const placement& where) {
   r.check_at_decode = checks_at_decode(world_.conductor.rule().policy);
   r.prefill = world_.layout.prefill_of(where.prefill);
   r.decode = world_.layout.decode_of(where.decode);
+  if (!cluster_.turns.comes(slot, where)) begin_load(slot, where);
+}
+
+void simulation::begin_load(std::uint32_t slot, const placement& where) {
   if (loader_.load(slot, where)) enter_prefill(slot);
 }
 
@@ -180,6 +186,8 @@ void simulation::enter_prefill(std::uint32_t slot) {
   auto& memories = cluster_.memories;
   const auto here = memories.adopt_from_device(r);
   r.cached_tokens = r.computed = std::min(here * world_.options.hardware.block_tokens, r.prompt_tokens - 1);
+  cluster_.turns.loads(r, false);
+  cluster_.turns.there(r, here);
   count_prefix(r, here);
   if (!cluster_.machines.computes(r.prefill)) return;  // its loss is noticed later
   if (r.fetched_to > r.local_blocks) {
@@ -244,6 +252,7 @@ void simulation::first_token(std::uint32_t slot) {
   if (!(decodes_here ? cluster_.coupled.decode(slot) : cluster_.memories.stays_on_device(r)))
     cache.insert(r.keys, r.local_blocks, static_cast<std::uint64_t>(world_.time.now()));
   cache.unpin(r.pins);
+  cluster_.turns.ends(r);
   cluster_.machines.report(world_.layout.prefill_id(r.prefill), {});
   if (r.decode_tokens == 0) {
     cluster_.memories.let_go(r);

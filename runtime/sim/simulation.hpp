@@ -60,6 +60,7 @@ class simulation {
 
   void act_on(std::vector<decision>& decided);
   void place(std::uint32_t slot, const placement& where);
+  void begin_load(std::uint32_t slot, const placement& where);
   void enter_prefill(std::uint32_t slot);
   void count_prefix(const request_state_record& r, std::uint32_t here);
   void stop_loading(std::uint32_t instance);

@@ -109,8 +109,12 @@ simulation_options slow_network(prefetch_mode mode) {
 }  // namespace
 
 TEST_CASE("a prefix is waited for as long as the policy says, and what came until then is used") {
-  auto records = one_beginning(200, 32, 36, 4, 4000, 200);
-  for (auto& r : records) r.output_tokens = 1;  // no hand-over is in a fetch's way
+  // Twenty beginnings: those of one come far enough apart that the one before is computed.
+  auto records = one_beginning(200, 32, 36, 4, 4000, 150);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    for (std::uint64_t b = 0; b < 32; ++b) records[i].hash_ids[b] = 1'000'000 + 1000 * (i * 19 % 20) + b;
+    records[i].output_tokens = 1;  // no hand-over is in a fetch's way
+  }
   const auto whole = run(slow_network(prefetch_mode::wait_complete), records);
   REQUIRE(whole.fetches > 1);
   CHECK(whole.blocks_remote % 32 == 0);
@@ -184,4 +188,16 @@ TEST_CASE("a prefix that several nodes hold comes from all of them at once") {
     return sum_of(all, size) - sum_of(run(o, records), size - 1);
   };
   CHECK(last_ttft(3) < 0.7 * last_ttft(1));
+}
+
+TEST_CASE("of prompts that come at once and begin alike an instance computes the beginning once") {
+  for (const auto coupled : {coupled_mode::off, coupled_mode::chunked}) {
+    auto o = a800_cluster(1, coupled == coupled_mode::off ? 1 : 0);
+    o.coupled = coupled;
+    const auto all = run(o, one_beginning(8, 32, 36, 0, 0, 1));
+    CHECK(all.all().completed == 8);
+    CHECK(all.computed_tokens == (32 + 8 * 4) * 512);
+    // A beginning of less than a block's worth is not waited for.
+    CHECK(run(o, one_beginning(8, 0, 36, 0, 0, 1)).computed_tokens == 8 * 36 * 512);
+  }
 }

@@ -116,6 +116,7 @@ TEST_CASE("the cheapest cluster of a search is that of trying them all") {
 }
 
 TEST_CASE("the cluster that carries most by a search carries as much as the best of trying them all") {
+  int missed = 0;
   for (std::uint64_t seed = 101; seed <= 120; ++seed) {
     const small_problem small{seed, plan_goal::goodput};
     double most = 0;
@@ -138,8 +139,11 @@ TEST_CASE("the cluster that carries most by a search carries as much as the best
     CHECK(found->machines() == small.asked.nodes);
     // By one ruler: a load that fails may lie below one that holds, and each search meets others. Known
     // within 2 %.
-    CHECK(all.capacity(*found, most) >= most * 0.96);
+    const double share = all.capacity(*found, most) / most;
+    CHECK(share >= 0.94);
+    missed += share < 0.98;
   }
+  CHECK(missed <= 2);
 }
 
 namespace {
