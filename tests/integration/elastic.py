@@ -4,12 +4,15 @@ with deaths and with stops, while clients ask all the time.
 
 The devices are modelled: an answer depends on every token before it and on the KV that its worker was given, so lost, torn
 or mixed-up state shows as other tokens."""
+import concurrent.futures
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import BINARY, Cluster, free_port, main, modelled, wait_until  # noqa: E402
@@ -50,6 +53,24 @@ class Elastic:
     def count(self, role):
         return sum(r == {role} for r in self.roles().values())
 
+    def leaving(self, role):
+        """The node that is in the middle of a change away from the role."""
+        return next((n for n, r in self.roles().items() if r == {role + " ends"}), None)
+
+    def leader(self):
+        return self.cluster.client.cluster()["leader"]["node"]
+
+    def steps(self, conductor="conductor-0"):
+        """What it had nodes do about roles, in order: (node, "leaves prefill")."""
+        log = self.cluster.processes[conductor].output()
+        return re.findall(r'role of=(\S+) .*?"((?:plays|leaves|rests) \w+)"', log)
+
+    def restart(self, name):
+        process = self.cluster.processes[name]
+        process.log.close()
+        process.start()
+        ready(process)
+
     def changes(self):
         return self.cluster.client.cluster()["counters"]["role_changes"]
 
@@ -58,19 +79,31 @@ class Load:
     """Clients that ask for the same kind of answer, each with prompts of its own, until they are told to end."""
 
     def __init__(self, port, clients, prompt):
-        self.over, self.done, self.problems, self.lock = threading.Event(), 0, [], threading.Lock()
-        self.threads = [threading.Thread(target=self.ask, args=(port, prompt, n)) for n in range(clients)]
+        self.over, self.answers, self.problems, self.lock = threading.Event(), [], [], threading.Lock()
+        self.port, self.prompt = port, prompt
+        self.threads = [threading.Thread(target=self.ask, args=(n,)) for n in range(clients)]
 
-    def ask(self, port, prompt, client):
-        for turn in itertools.count():
+    def ask(self, client):
+        for turn in itertools.count(client * 1000):
             if self.over.is_set():
                 return
+            began = time.monotonic()
             try:
-                answer_to(port, prompt(client * 1000 + turn))
+                tokens = answer_to(self.port, self.prompt(turn))
             except Exception as e:  # whatever it is, a client lost a request
                 self.problems.append(f"{type(e).__name__}: {e}")
+                continue
             with self.lock:
-                self.done += 1
+                self.answers.append((began, time.monotonic(), turn, tokens))
+
+    def check_across(self, moment, most=24):
+        """Answers that were on their way at a moment are those that the same prompts get when nothing happens."""
+        across = [a for a in self.answers if a[0] < moment < a[1]][-most:]
+        with concurrent.futures.ThreadPoolExecutor(most) as pool:
+            again = list(pool.map(lambda a: answer_to(self.port, self.prompt(a[2])), across))
+        wrong = [a[2] for a, tokens in zip(across, again) if tokens != a[3]]
+        assert across and not wrong, (len(across), wrong)
+        return len(across)
 
     def __enter__(self):
         for t in self.threads:
@@ -92,6 +125,14 @@ def long_answer(number):
     return [(number * 13 + i) % 256 for i in range(20)] + prompt_of(0, 300)[-1:]
 
 
+def replays(cluster, conductor):
+    """Its journal says the same of every decision. It is stopped first, if it runs."""
+    cluster.processes[conductor].stop()
+    journal = os.path.join(cluster.folder.name, f"journal-{conductor[-1]}")
+    done = subprocess.run([BINARY, "replay", journal], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "all the same" in done.stdout, done
+
+
 def roles_follow_the_load_and_no_answer_changes():
     with Cluster() as cluster:
         nodes = Elastic(cluster, 4)
@@ -106,13 +147,56 @@ def roles_follow_the_load_and_no_answer_changes():
         whole = crowd.end()
         print(f"     {changes} changes of roles, {whole} answers as before beside the load")
         assert nodes.roles().keys() == {f"worker-{n}" for n in range(4)}
-        log = cluster.processes["conductor-0"].output()
-        assert "role of=worker-" in log and "leaves prefill" in log and "leaves decode" in log, log
+        assert {"leaves prefill", "leaves decode"} <= {step for _, step in nodes.steps()}, nodes.steps()
         cluster.wait_idle()
-        cluster.processes["conductor-0"].stop()
-        done = subprocess.run([BINARY, "replay", os.path.join(cluster.folder.name, "journal-0")], capture_output=True, text=True,
-                              timeout=120)
-        assert done.returncode == 0 and "all the same" in done.stdout, done
+        replays(cluster, "conductor-0")
+
+
+LOADS = {"prefill": (60, long_answer), "decode": (12, long_prompt)}  # by the role that is given up under them
+
+
+def a_worker_dies_in_the_middle_of_its_change():
+    with Cluster() as cluster:
+        nodes = Elastic(cluster, 4)
+        with Crowd([nodes.port], 4) as crowd:
+            for gives, (clients, prompt) in LOADS.items():
+                takes = "decode" if gives == "prefill" else "prefill"
+                with Load(nodes.port, clients, prompt) as load:
+                    victim = wait_until(f"one leaves {gives}", lambda: nodes.leaving(gives), 60)  # noqa: B023
+                    killed = time.monotonic()
+                    cluster.processes[victim].kill9()
+                    wait_until("it is missed", lambda: victim not in nodes.roles())  # noqa: B023
+                    steps = [step for node, step in nodes.steps() if node == victim]
+                    assert steps[-1] == f"leaves {gives}", steps
+                    nodes.restart(victim)
+                    wait_until(f"three {takes}", lambda: nodes.count(takes) == 3, 60)  # noqa: B023
+                print(f"     {victim} killed as it left {gives}: {load.check_across(killed)} answers on their way then, all as ever")
+            crowd.more(4)
+        crowd.end()
+        cluster.wait_idle()
+        replays(cluster, "conductor-0")
+
+
+def a_leader_dies_in_the_middle_of_a_change():
+    with Cluster() as cluster:
+        nodes = Elastic(cluster, 4, conductors=2)
+        wait_until("the other stands by", lambda: len(cluster.client.cluster()["leader"]["standbys"]) == 1)
+        with Crowd([nodes.port], 4) as crowd:
+            clients, prompt = LOADS["decode"]
+            with Load(nodes.port, clients, prompt) as load:
+                wait_until("one leaves decode", lambda: nodes.leaving("decode"), 60)
+                leader, killed = nodes.leader(), time.monotonic()
+                cluster.processes[leader].kill9()
+                wait_until("another leads", lambda: nodes.roles() and nodes.leader() not in ("", leader))
+                heir = nodes.leader()
+                wait_until("three prefill", lambda: nodes.count("prefill") == 3 and nodes.count("decode") == 1, 60)
+            print(f"     {leader} killed in a change: {load.check_across(killed)} answers on their way then, all as ever")
+            crowd.more(4)
+        crowd.end()
+        cluster.wait_idle()
+        print(nodes.steps(leader)[-3:], nodes.steps(heir))
+        replays(cluster, heir)
+        replays(cluster, leader)
 
 
 def two_nodes_cover_for_each_other():
@@ -126,20 +210,14 @@ def two_nodes_cover_for_each_other():
                 cluster.processes[name].kill9()
                 wait_until("the other plays both", lambda: nodes.roles().get(other) == {"prefill", "decode"})
                 crowd.more(8)
-                process = cluster.processes[name]
-                process.log.close()
-                process.start()
-                ready(process)
+                nodes.restart(name)
                 wait_until("each plays one", lambda: sorted(map(sorted, nodes.roles().values())) == [["decode"], ["prefill"]], 60)
                 crowd.more(8)
             # The same with a stop, which is announced: no request has to be placed again.
             for name in ("worker-0", "worker-1"):
-                process = cluster.processes[name]
-                told_to_stop(process)
+                told_to_stop(cluster.processes[name])
                 crowd.more(8)
-                process.log.close()
-                process.start()
-                ready(process)
+                nodes.restart(name)
                 wait_until("each plays one", lambda: sorted(map(sorted, nodes.roles().values())) == [["decode"], ["prefill"]], 60)
         print(f"     {crowd.end()} answers through two deaths and two stops")
         cluster.wait_idle()
@@ -152,13 +230,14 @@ def a_new_leader_keeps_the_roles():
         with Crowd([nodes.port], 8) as crowd:
             crowd.more(16)
             before = nodes.roles()
-            leader = cluster.client.cluster()["leader"]["node"]
+            leader = nodes.leader()
             cluster.processes[leader].kill9()
-            wait_until("another leads", lambda: nodes.roles() and cluster.client.cluster()["leader"]["node"] not in ("", leader))
+            wait_until("another leads", lambda: nodes.roles() and nodes.leader() not in ("", leader))
             crowd.more(8)
             assert nodes.roles() == before, (before, nodes.roles())
         print(f"     {crowd.end()} answers, the leader killed meanwhile")
 
 
 if __name__ == "__main__":
-    main([roles_follow_the_load_and_no_answer_changes, two_nodes_cover_for_each_other, a_new_leader_keeps_the_roles])
+    main([roles_follow_the_load_and_no_answer_changes, two_nodes_cover_for_each_other, a_new_leader_keeps_the_roles,
+          a_worker_dies_in_the_middle_of_its_change, a_leader_dies_in_the_middle_of_a_change])
