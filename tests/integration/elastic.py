@@ -22,8 +22,8 @@ from rolling import LOCAL, Crowd, answer_to, prompt_of, ready, told_to_stop  # n
 class Elastic:
     """Conductors, a gateway, and processes that prefill and decode, each by itself."""
 
-    def __init__(self, cluster, workers, conductors=1, hold="500ms"):
-        self.cluster, self.device = cluster, modelled(cluster.folder.name)
+    def __init__(self, cluster, workers, conductors=1, hold="500ms", instances=2):
+        self.cluster, self.device, self.instances = cluster, modelled(cluster.folder.name), instances
         control, self.port = [free_port() for _ in range(conductors)], free_port()
         self.common = (*self.device, "--join", ",".join(f"127.0.0.1:{p}" for p in control))
         for n, port in enumerate(control):
@@ -38,7 +38,8 @@ class Elastic:
         wait_until("every node plays one role", lambda: all(len(r) == 1 for r in self.roles().values()))
 
     def start(self, name):
-        self.cluster.start(name, "--role", "prefill,decode,cache", *self.common, *LOCAL, "--name", name)
+        self.cluster.start(name, "--role", "prefill,decode,cache", *self.common, *LOCAL, "--name", name,
+                           "--prefill-instances", str(self.instances))
 
     def roles(self):
         """What each node plays or leaves, by its name; nothing while no conductor answers."""
@@ -152,7 +153,11 @@ def roles_follow_the_load_and_no_answer_changes():
         replays(cluster, "conductor-0")
 
 
-LOADS = {"prefill": (60, long_answer), "decode": (12, long_prompt)}  # by the role that is given up under them
+def middling_answer(number):
+    return long_answer(number)[:-1] + prompt_of(0, 120)[-1:]
+
+
+LOADS = {"prefill": (40, middling_answer), "decode": (12, long_prompt)}  # by the role that is given up under them
 
 
 def a_worker_dies_in_the_middle_of_its_change():
@@ -194,9 +199,32 @@ def a_leader_dies_in_the_middle_of_a_change():
             crowd.more(4)
         crowd.end()
         cluster.wait_idle()
-        print(nodes.steps(leader)[-3:], nodes.steps(heir))
-        replays(cluster, heir)
-        replays(cluster, leader)
+        for conductor in (heir, leader):
+            replays(cluster, conductor)
+
+
+def a_load_that_turns_sooner_than_is_waited_for_moves_nobody_to_and_fro():
+    hold, turns, nodes_ = 1.2, 12, 4
+    with Cluster() as cluster:
+        nodes = Elastic(cluster, nodes_, hold=f"{hold:g}s", instances=1)
+        with Crowd([nodes.port], 2) as crowd, concurrent.futures.ThreadPoolExecutor(200) as clients:
+            before, began, asked = nodes.changes(), time.monotonic(), []
+            for turn in range(turns):
+                # Over a whole turn and back a burst keeps two nodes at work for most of the time.
+                count, prompt = ((4, long_prompt), (14, middling_answer))[turn % 2]
+                asked += [clients.submit(answer_to, nodes.port, prompt(turn * 100 + n)) for n in range(count)]
+                time.sleep(max(0, began + (turn + 1) * hold / 2 - time.monotonic()))
+            assert all(a.result() for a in asked)
+            took, changes = time.monotonic() - began, nodes.changes() - before
+            # The other role must have been the fuller one for the whole hold before the first node goes its way, and
+            # more may follow it at once until one node is left.
+            directions = [step for _, step in nodes.steps() if step.startswith("leaves")]
+            turned = sum(a != b for a, b in zip(directions, directions[1:]))
+            assert turned <= took / hold and changes <= (turned + 1) * (nodes_ - 2), (took, nodes.steps())
+            with Load(nodes.port, *LOADS["prefill"]):
+                wait_until("a load that stays is followed", lambda: nodes.count("decode") == 3, 60)
+        print(f"     {turns} turns of the load in {took:.1f} s, {changes} changes of roles, {len(asked) + crowd.end()} answers")
+        cluster.wait_idle()
 
 
 def two_nodes_cover_for_each_other():
@@ -240,4 +268,5 @@ def a_new_leader_keeps_the_roles():
 
 if __name__ == "__main__":
     main([roles_follow_the_load_and_no_answer_changes, two_nodes_cover_for_each_other, a_new_leader_keeps_the_roles,
-          a_worker_dies_in_the_middle_of_its_change, a_leader_dies_in_the_middle_of_a_change])
+          a_worker_dies_in_the_middle_of_its_change, a_leader_dies_in_the_middle_of_a_change,
+          a_load_that_turns_sooner_than_is_waited_for_moves_nobody_to_and_fro], at_once=3)
