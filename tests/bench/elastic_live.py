@@ -47,12 +47,12 @@ ssd_tokens = 0
 """
 
 
-def trace(minutes, seed, prompts_per_s, answers_per_s):
-    """Of every `minutes`: long prompts with short answers, the reverse, long prompts again."""
+def trace(lasts, phases, seed, prompts_per_s, answers_per_s):
+    """Of `lasts` seconds each: long prompts with short answers, the reverse, long prompts again, and so on."""
     draw, rows, at, block = random.Random(seed), [], 0.0, 0
-    for phase in range(3):
-        long_prompts = phase != 1
-        while at < (phase + 1) * minutes * 60:
+    for phase in range(phases):
+        long_prompts = phase % 2 == 0
+        while at < (phase + 1) * lasts:
             at += draw.expovariate(prompts_per_s if long_prompts else answers_per_s)
             length = int(draw.uniform(1500, 3500) if long_prompts else draw.uniform(200, 600))
             blocks = -(-length // BLOCK)
@@ -83,10 +83,10 @@ def live(rows, profile, scale, slo, prefill, decode, *more):
         return answers, client.cluster()["counters"]["role_changes"] - before
 
 
-def inside(answers, rows, slo):
-    """Shares of requests inside both SLOs: of each phase, and of all."""
+def inside(answers, rows, slo, columns):
+    """Shares of requests inside both SLOs: of each phase, or of the phases of a kind where there are more, and of all."""
     good = [a["status"] == 200 and a["ttft"] <= slo[0] and tbt(a["gaps"]) <= slo[1] for a in answers]
-    of = [[g for g, r in zip(good, rows) if r["phase"] == p] for p in range(3)]
+    of = [[g for g, r in zip(good, rows) if r["phase"] % columns == c] for c in range(columns)]
     return [sum(x) / len(x) for x in (*of, good)]
 
 
@@ -104,25 +104,29 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--prompts", type=float, default=2.0, help="requests a second with long prompts")
     p.add_argument("--answers", type=float, default=2.4, help="… with long answers")
+    p.add_argument("--flap", type=float, default=0, help="the load turns every so many seconds of the profile's time instead, "
+                   "in the same time all together")
     p.add_argument("--simulate-only", action="store_true")
     a = p.parse_args()
-    slo, nodes = (10, 0.1), 8
-    rows = trace(a.minutes, a.seed, a.prompts, a.answers)
+    slo, nodes, lasts = (10, 0.1), 8, a.flap or a.minutes * 60
+    phases, columns = (round(3 * a.minutes * 60 / lasts), 2) if a.flap else (3, 3)
+    rows = trace(lasts, phases, a.seed, a.prompts, a.answers)
     with tempfile.TemporaryDirectory() as folder:
         profile, path = pathlib.Path(folder) / "small.toml", pathlib.Path(folder) / "trace.jsonl"
         profile.write_text(PROFILE)
         path.write_text("".join(json.dumps({k: r[k] for k in r if k != "phase"}) + "\n" for r in rows))
         print(f"{len(rows)} requests in {3 * a.minutes:g} min, {nodes} nodes, TTFT {slo[0]} s, TBT {slo[1] * 1000:g} ms, time x {a.scale:g}\n")
-        print("| nodes | long prompts | long answers | long prompts | all | simulated | changes |\n|" + "---|" * 7)
+        kinds = " | ".join(("long prompts", "long answers", "long prompts")[:columns])
+        print(f"| nodes | {kinds} | all | simulated | changes |\n|" + "---|" * (columns + 4))
         runs = [(f"{n} + {nodes - n}, fixed", n, (), ()) for n in (2, 4, 6)]
         runs.append(("change", nodes // 2, ("--elastic-roles",), ("--switch-roles", "--switch-time", "0s")))
         for name, prefill, options, switch in runs:
             expected = simulated(path, profile, slo, prefill, nodes - prefill, *switch) / len(rows)
             if a.simulate_only:
-                print(f"| {name} | | | | | {100 * expected:.1f} % | |", flush=True)
+                print(f"| {name} |{' |' * columns} | {100 * expected:.1f} % | |", flush=True)
                 continue
             answers, changes = live(rows, profile, a.scale, slo, prefill, nodes - prefill, *options)
-            shares = " | ".join(f"{100 * x:.1f} %" for x in inside(answers, rows, slo))
+            shares = " | ".join(f"{100 * x:.1f} %" for x in inside(answers, rows, slo, columns))
             print(f"| {name} | {shares} | {100 * expected:.1f} % | {changes} |", flush=True)
 
 
