@@ -37,15 +37,16 @@ def metrics_in(expression):
 
 
 class Prometheus:
-    """The real server, on our configuration, told where the conductor is."""
+    """The real server, on our configuration, told where the conductors are and what to make of the rules."""
 
-    def __init__(self, folder, conductor):
+    def __init__(self, folder, *conductors, rules=lambda text: text):
         self.folder = pathlib.Path(folder) / "prometheus"
         self.folder.mkdir()
-        shutil.copy(CONFIG / "alerts.yml", self.folder)
+        (self.folder / "alerts.yml").write_text(rules((CONFIG / "alerts.yml").read_text()))
         text = (CONFIG / "prometheus.yml").read_text()
-        assert "scrape_interval: 5s" in text and "127.0.0.1:9400" in text and "refresh_interval: 15s" in text
-        text = text.replace("127.0.0.1:9400", f"127.0.0.1:{conductor}").replace("refresh_interval: 15s", "refresh_interval: 1s")
+        listed = "      - url: http://127.0.0.1:9400/targets\n        refresh_interval: 15s\n"
+        assert "scrape_interval: 5s" in text and listed in text
+        text = text.replace(listed, "".join(f"      - url: http://{at}/targets\n        refresh_interval: 1s\n" for at in conductors))
         self.config = self.folder / "prometheus.yml"
         self.config.write_text(text.replace("scrape_interval: 5s", "scrape_interval: 1s"))
         self.port = free_port()
@@ -119,7 +120,7 @@ def processes_of_every_role_are_scraped_and_every_dashboard_query_answers():
                           "--prefill-instances", "1", *place, *(["--ssd-path", f"{cluster.folder.name}/ssd"] if name == "prefill" else []))
         client = cluster.wait_healthy("127.0.0.1", http)
         targets = [f"127.0.0.1:{port}" for port in ports.values()]
-        with Prometheus(cluster.folder.name, ports["front"]) as prometheus:
+        with Prometheus(cluster.folder.name, targets[0]) as prometheus:
             def all_up():
                 data = prometheus.api("targets", state="active")
                 return data and {(t["labels"]["process"], t["labels"]["instance"]) for t in data["activeTargets"] if t["health"] == "up"} \
