@@ -94,7 +94,7 @@ void carried_directory::lead(const lead_right& right) {
     std::lock_guard lock{mutex_};
     right_ = right;
     // Under another term a directory begins anew, as one elsewhere may have served in between.
-    if (directory_ && right.term == serving_) serves_until_->store(right.until, std::memory_order_relaxed);
+    if (directory_ && right.term == serving_) serves_by_->extend(right.until);
   }
   changed_.notify_all();
 }
@@ -114,15 +114,18 @@ result<void> carried_directory::start_under_right() {
   const auto last = read_lead(folder).term;
   if (last != right.led_before && last != right.term)
     if (auto forgotten = directory_shards::forget(folder); !forgotten) return forgotten;
-  // A leader that died told its clock a moment before.
+  // A leader that died told its clock a moment before. Of this process's own directories each has numbers above those of
+  // the one before it, however soon it follows: by them holders tell the two apart.
   constexpr std::uint64_t moment_us = 2'000'000;
-  if (right.numbers_from != 0) options_.numbers_from = right.numbers_from + moment_us;
+  if (const auto above = std::max(right.numbers_from, numbered_); above != 0)
+    options_.numbers_from = above + moment_us;
   const auto clock_us = std::max(wall_clock_us(), options_.numbers_from);
   if (auto written = write_lead(folder, {right.term, clock_us}); !written) return written;
   if (right.led_before != 0) options_.recovery_least = holders_notice;
+  numbered_ = clock_us;
   serving_ = right.term;
-  serves_until_ = std::make_shared<std::atomic<time_point>>(right.until);
-  options_.serves_until = serves_until_;
+  serves_by_ = std::make_shared<serving_right>(right.until);
+  options_.right = serves_by_;
   return start();
 }
 
@@ -130,9 +133,13 @@ void carried_directory::keep() {
   std::unique_lock lock{mutex_};
   std::string complaint;
   while (!stopping_) {
-    const bool may = clock_type::now() < right_.until;
-    if (directory_ && (!may || right_.term != serving_)) {
-      log_info("store", {{"directory", to_string(at_)}, {"stands by", "another conductor may lead"}});
+    const auto now = clock_type::now();
+    const bool may = now < right_.until;
+    // A lapse of a moment is one, too: the right that it had does not come back.
+    if (directory_ && (!may || right_.term != serving_ || !serves_by_->lasts(now))) {
+      log_info("store", {{"directory", to_string(at_)},
+                         {"stands by", may ? "it could not tell in time that it leads; begins anew"
+                                           : "another conductor may lead"}});
       auto gone = std::move(directory_);
       lock.unlock();
       gone.reset();

@@ -11,7 +11,6 @@
 // so no two directories of a cluster serve at once. One that opens knows nothing but what holders announce. Its folder
 // has notes of SSDs that were away (`disk_notes`); they count where no other conductor led since they were made.
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -57,8 +56,9 @@ class carried_directory {
   lead_right right_;
   bool stopping_ = false;
   std::unique_ptr<directory_shards> directory_;
-  std::uint64_t serving_ = 0;                              ///< the term under which that was opened
-  std::shared_ptr<std::atomic<time_point>> serves_until_;  ///< that it looks at
+  std::uint64_t serving_ = 0;                 ///< the term under which that was opened
+  std::uint64_t numbered_ = 0;                ///< … the clock that its numbers began with
+  std::shared_ptr<serving_right> serves_by_;  ///< that it looks at
   std::thread keeper_;
 };
 

@@ -395,7 +395,9 @@ void directory_server::drop(std::uint64_t token) {
   loop_->remove(token);
   if (found->second->session != 0) {
     by_session_.erase(found->second->session);
-    core_.close(found->second->session, clock_type::now());
+    // Connections that end with the right tell nothing of their holders.
+    const auto now = clock_type::now();
+    if (may_serve(now)) core_.close(found->second->session, now);
   }
   if (found->second->hot) hot_.erase(std::find(hot_.begin(), hot_.end(), found->second.get()));
   connections_.erase(found);
@@ -403,8 +405,10 @@ void directory_server::drop(std::uint64_t token) {
 
 bool directory_server::tick() {
   const auto now = clock_type::now();
-  if (!may_serve(now))  // whoever only listens looks for another directory
+  if (!may_serve(now)) {  // whoever only listens looks for another directory
     for (const auto& [token, c] : connections_) c->stream->shutdown();
+    return true;
+  }
   core_.tick(now);
   renew_tenants();
   std::vector<std::uint64_t> late;

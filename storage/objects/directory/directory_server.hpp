@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "storage/objects/directory/directory_core.hpp"
+#include "storage/objects/directory/serving_right.hpp"
 #include "storage/objects/wire/endpoint_wire.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
@@ -49,9 +49,8 @@ struct directory_server_options {
   /// Folder for the notes on SSDs that the next directory needs (`disk_notes`); empty: SSDs' contents are of
   /// no use to it.
   std::string state_folder;
-  /// Until then it may serve, as `clock_type` counts: whoever it took over from may have a successor after that.
   /// Null: for ever. Connections end when it is over.
-  std::shared_ptr<const std::atomic<time_point>> serves_until = nullptr;
+  std::shared_ptr<serving_right> right = nullptr;
   /// Its numbers, of tickets and of itself, are made of the wall clock, and greater than this: µs since 1970.
   std::uint64_t numbers_from = 0;
   /// Newest version of the protocol that it knows; below `store_wire::newest` it behaves as an earlier release.
@@ -135,9 +134,7 @@ class directory_server : private loop_poller {
   void heat(connection& c);
   void cool();
   bool tick();
-  bool may_serve(time_point now) const {
-    return !options_.serves_until || now < options_.serves_until->load(std::memory_order_relaxed);
-  }
+  bool may_serve(time_point now) const { return !options_.right || options_.right->lasts(now); }
   bool poll() override;
   void arm() override;
   void disarm() override;

@@ -5,7 +5,10 @@
 #include <functional>
 #include <thread>
 
+#include "runtime/base/wall_clock.hpp"
+#include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/disk_notes.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/wire/directory_link.hpp"
 #include "tests/storage/objects/secrets.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -87,4 +90,43 @@ TEST_CASE("without another conductor the directory serves from the start") {
   s.directory = s.open(true);
   CHECK(s.directory->serves());
   CHECK(s.answers());
+}
+
+TEST_CASE("a leader that was cut off for a moment serves again all that segments hold") {
+  seat s;
+  directory_address to;
+  to.at = one_seat("127.0.0.1", s.directory->at().port);
+  to.secret = key_ring{test::secret};
+  to.own_host = "here";
+  // The leader before it had a clock that was ahead, so the wall clock does not tell its directories apart.
+  const auto ahead = wall_clock_us() + 60'000'000;
+  const auto lead = [&](time_point until) { s.directory->lead({until, 7, 5, ahead}); };
+  lead(clock_type::now() + 1h);
+  REQUIRE(soon([&] { return s.directory->serves(); }));
+  segment_mount_options segment;
+  segment.directory = to;
+  segment.name = "segment";
+  segment.bytes = 1 << 20;
+  const auto holder = segment_mount::start(std::move(segment));
+  REQUIRE(holder);
+  to.time_limit = 20s;
+  const std::vector<std::byte> value(1000, std::byte{7});
+  const std::span<const std::byte> piece{value};
+  const outgoing_object one{"key", {piece}};
+  REQUIRE(soon([&] {
+    const auto client = store_client::connect({to, 1 << 20});
+    return client && (*client)->put({&one, 1}, {}).front() == store_code::ok;
+  }));
+  for (int lapse = 0; lapse < 3; ++lapse) {
+    CAPTURE(lapse);
+    lead(clock_type::now());
+    REQUIRE(soon([&] { return !s.directory->serves(); }));
+    lead(clock_type::now() + 1h);
+    REQUIRE(soon([&] { return s.directory->serves(); }));
+    const std::string_view key = "key";
+    CHECK(soon([&] {
+      const auto client = store_client::connect({to, 1 << 20});
+      return client && (*client)->exists({&key, 1}).front() == 1;
+    }));
+  }
 }

@@ -35,15 +35,14 @@ struct two_seats {
       std::vector<host_port>{{"127.0.0.1", ports[0]}, {"127.0.0.1", ports[1]}});
   temp_dir folder;
 
-  std::unique_ptr<directory_server> serve(std::size_t seat,
-                                          std::shared_ptr<const std::atomic<time_point>> until = nullptr,
+  std::unique_ptr<directory_server> serve(std::size_t seat, std::shared_ptr<serving_right> right = nullptr,
                                           std::uint64_t numbers_ahead_us = 0) const {
     directory_server_options o;
     o.port = ports[seat];
     o.secret = secret;
     o.recovery = 10s;  // on a busy machine
     o.state_folder = folder / ("state-" + std::to_string(seat));
-    o.serves_until = std::move(until);
+    o.right = std::move(right);
     if (numbers_ahead_us != 0) o.numbers_from = wall_clock_us() + numbers_ahead_us;
     auto made = directory_server::start(std::move(o));
     REQUIRE(made);
@@ -181,13 +180,13 @@ TEST_CASE("an object that is written part by part goes on at another seat, whene
 
 TEST_CASE("a directory whose right has ended answers nothing, though it still runs") {
   const two_seats world;
-  const auto until = std::make_shared<std::atomic<time_point>>(time_point::max());
-  const auto first = world.serve(0, until);
+  const auto right = std::make_shared<serving_right>(time_point::max());
+  const auto first = world.serve(0, right);
   const auto holder = world.mount(0);
   const auto c = world.client("host-0");
   CHECK(put(*c, "object 1", value_of(1)) == store_code::ok);
   CHECK(put(*c, "object 2", value_of(2)) == store_code::ok);
-  until->store(clock_type::now());
+  right->extend(clock_type::now());
   const auto second = world.serve(1);
   check_all(*c, 1, 3);
   const std::string_view key = "object 1";
@@ -195,6 +194,27 @@ TEST_CASE("a directory whose right has ended answers nothing, though it still ru
   const auto late = world.client("host-0");  // looks at the first seat first
   CHECK(late->exists({&key, 1}).at(0) == 0);
   check_all(*late, 2, 3);
+}
+
+TEST_CASE("a directory that lost its right for a moment does not go on with it, and the next one has all") {
+  const two_seats world;
+  const auto right = std::make_shared<serving_right>(time_point::max());
+  auto first = world.serve(0, right);
+  const auto holder = world.mount(0), other = world.mount(1);
+  const auto c = world.client("host-0");
+  for (int n = 0; n < 10; ++n) CHECK(put(*c, "object " + std::to_string(n), value_of(n)) == store_code::ok);
+  right->extend(clock_type::now());
+  CHECK_FALSE(right->lasts(clock_type::now()));
+  right->extend(time_point::max());
+  CHECK_FALSE(right->lasts(time_point{}));
+  const std::string_view key = "object 0";
+  std::thread again{[&] {
+    first.reset();
+    first = world.serve(0, std::make_shared<serving_right>(time_point::max()));
+  }};
+  CHECK(c->exists({&key, 1}).at(0) == 1);
+  again.join();
+  check_all(*c, 0, 10);
 }
 
 TEST_CASE("a directory on a host whose clock is behind takes over all the same") {
