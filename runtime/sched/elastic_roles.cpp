@@ -182,14 +182,16 @@ void elastic_roles::decide(cluster_state& cluster, time_point now, bool leads) {
   end_changes(cluster, now);
   even_out(cluster, now);
   if (watch_.since_look(now).value_or(options_.hold) < options_.hold / 2) return;
-  const auto& loads = watch_.look(cluster, now, 2 * options_.hold);
+  const auto& loads = watch_.look(cluster, now, 2 * rule_.hold(now));
   // One at a time: the loads of a change under way are not yet what they will be.
   const bool changing = std::ranges::any_of(nodes_, [](const auto& entry) {
     const auto& n = entry.second;
     return n.prefill.now == role_step::leaves || n.decode.now == role_step::leaves;
   });
   if (changing) return;
-  const auto gives = rule_.decide(loads.prefill, loads.decode, now);
+  // Whole nodes change, whatever their number of instances.
+  const auto gives =
+      rule_.decide({loads.prefill.load, loads.prefill_nodes}, {loads.decode.load, loads.decode_nodes}, now);
   if (!gives) return;
   if (const auto node = giver(*gives, cluster)) set(*node, *gives, role_step::leaves, cluster, now);
 }

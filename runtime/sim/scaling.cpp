@@ -87,7 +87,9 @@ pool_load scaling::decode_load() const {
 void scaling::decide() {
   const auto& e = w_.options.elastic;
   auto prefill = prefill_load(), decode = decode_load();
-  const auto apart = from_seconds(e.look_s()), calm_span = from_seconds(e.calm_s());
+  const auto apart = from_seconds(e.look_s());
+  auto calm_span = from_seconds(e.calm_s());
+  if (e.switch_roles) calm_span = std::max(calm_span, 2 * roles_.hold(w_.time.clock()));
   prefill_calm_.settle(prefill, apart, calm_span);
   decode_calm_.settle(decode, apart, calm_span);
   looked_ = w_.time.now();

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -150,6 +151,23 @@ TEST_CASE("loads that swing faster than the hold change no role") {
       else w.pass({}, {{11, 8}, {41, 8}});
     }
   }
+  CHECK(w.changes.empty());
+}
+
+TEST_CASE("a role's last node stays, also where several instances run on it") {
+  elastic_world w;
+  for (std::uint64_t n = 1; n <= 4; ++n) {
+    w.join(n);
+    REQUIRE(w.core.add_instance(prefill_instance(n * 10 + 2, node_id{n})));
+  }
+  for (int i = 0; i < 4; ++i) w.pass({});
+  for (int i = 0; i < 1000; ++i) w.pass({}, {{11, 8}, {21, 8}, {31, 8}, {41, 8}});
+  std::string roles;
+  for (std::uint64_t n = 1; n <= 4; ++n) roles += w.roles(n);
+  CHECK(std::ranges::count(roles, 'P') == 1);
+  CHECK(std::ranges::count(roles, 'D') == 3);
+  w.changes.clear();
+  for (int i = 0; i < 200; ++i) w.pass({}, {{11, 8}, {21, 8}, {31, 8}, {41, 8}});
   CHECK(w.changes.empty());
 }
 

@@ -42,8 +42,34 @@ TEST_CASE(
   CHECK(s.decide({0.2, 4}, {0.9, 4}, at(45s)) == worker_role::prefill);
   CHECK(s.decide({0.25, 3}, {0.72, 5}, at(60s)) == worker_role::prefill);  // it still helps
   CHECK_FALSE(s.decide({0.38, 2}, {0.6, 6}, at(75s)));
-  CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(80s)));  // the need is the other's: it waits anew
-  CHECK(s.decide({0.9, 4}, {0.2, 4}, at(110s)) == worker_role::decode);
+  CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(80s)));   // the need is the other's: it waits anew
+  CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(110s)));  // twice as long, as it goes back
+  CHECK(s.decide({0.9, 4}, {0.2, 4}, at(140s)) == worker_role::decode);
+}
+
+TEST_CASE("each change back waits twice as long, until loads have stayed as they were") {
+  role_switch s{{0.5, 0.1, 5s}};
+  // Loads that turn so often; once a machine has changed they are even until it is missed.
+  std::optional<bool> helped;
+  const auto changes = [&](duration phase, duration from, duration until) {
+    int count = 0;
+    for (auto begins = from; begins < until; begins += phase) {
+      const bool prompts = (begins - from) / phase % 2 == 0;
+      const bool was = helped == prompts;
+      bool even = was;
+      for (auto t = begins; t < begins + phase; t += 500ms) {
+        const double full = even ? 0.5 : 0.9, other = even ? 0.5 : 0.2;
+        even |= s.decide({prompts ? full : other, 4}, {prompts ? other : full, 4}, at(t)).has_value();
+      }
+      count += even && !was;
+      if (even) helped = prompts;
+    }
+    return count;
+  };
+  // A load that turns forty times, every 15 s: a change or two, and now and then another. One that stays is followed.
+  CHECK(changes(15s, 0s, 10min) <= 14);
+  CHECK(changes(4s, 20min, 30min) == 0);
+  CHECK(changes(2min, 40min, 60min) == 10);
 }
 
 TEST_CASE("nobody gives its last instance away, or one that would be missed more") {
