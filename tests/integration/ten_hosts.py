@@ -234,7 +234,6 @@ binary = "{BINARY}"
 port = 7400
 ready_within = "60s"
 [cluster]
-leader_timeout = "2s"  # all hosts share the processors of this machine, and a leader may have to wait for one
 [model]
 path = "{TINY}"
 threads = 1
@@ -322,10 +321,12 @@ SetEnv XDG_STATE_HOME={self.env['XDG_STATE_HOME']} TMPDIR={os.environ.get('TMPDI
             salt = {"cache_salt": str(chance.random())} if salted else {}
             try:
                 if (tokens := self.ask(question, number % 2, **salt)) != question.tokens:
-                    self.wrong.append((question.body, tokens))
+                    self.wrong.append((str(question.body)[:80], tokens))
                 self.answers += 1
             except AssertionError as why:
-                self.wrong.append((question.body, str(why)))
+                # Where more is asked than its SLO allows a client is told to come back; this one does.
+                if "'code': 'overloaded'" not in str(why):
+                    self.wrong.append((str(question.body)[:80], str(why)))
             over.wait(0.02)
 
     @contextlib.contextmanager
