@@ -128,11 +128,12 @@ result<std::uint64_t> store_client::sum_to_publish(const partial_object& o) {
 /// @pre nobody else works on the object: its lock is held, or it has ended
 store_code store_client::carry_over(partial_object& o) {
   const auto outline = o.as_.outline(o.size_);
-  auto made = patiently(
-      [&] {
-        return reserve({&outline, 1}, o.as_.policy);
-      },
-      [](const auto& r) { return r.items.front().code == store_code::directory_unreachable; });
+  const auto lost = [&](const reservations& r) {
+    const auto code = r.items.front().code;
+    return code == store_code::directory_unreachable ||
+           (code == store_code::already_exists && came_of(outline.key) != store_code::ok);
+  };
+  auto made = patiently([&] { return reserve({&outline, 1}, o.as_.policy); }, lost);
   auto& room = made.items.front();
   if (room.code != store_code::ok) return room.code;
   const auto before = std::exchange(o.places_, std::move(room.places));

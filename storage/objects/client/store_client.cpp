@@ -111,10 +111,21 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
     which.push_back(i);
     rest.push_back(items[i]);
   }
-  const auto again = patiently([&] { return put_all(rest, policy); }, has_lost);
-  for (std::size_t k = 0; k < which.size(); ++k)  // an answer that was lost may have been that it is there
-    codes[which[k]] = again[k] == store_code::already_exists ? store_code::ok : again[k];
+  const auto put_again = [&] {
+    auto fresh = put_all(rest, policy);
+    for (std::size_t k = 0; k < rest.size(); ++k)
+      if (fresh[k] == store_code::already_exists) fresh[k] = came_of(rest[k].key);
+    return fresh;
+  };
+  const auto again = patiently(put_again, has_lost);
+  for (std::size_t k = 0; k < which.size(); ++k) codes[which[k]] = again[k];
   return codes;
+}
+
+/// An answer that was lost may have been that it is there. It may also be that the directory has not noticed yet that the
+/// connection is gone on which it was being written: then it is asked again.
+store_code store_client::came_of(std::string_view key) {
+  return exists({&key, 1}).front() == 1 ? store_code::ok : store_code::directory_unreachable;
 }
 
 std::vector<store_code> store_client::put_all(std::span<const outgoing_object> items,
@@ -190,6 +201,7 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
     if (done.code == store_code::ok) good[of].push_back({i, room.ticket, done.checksum});
     else if (done.settled)  // else its place stays taken until this connection ends
       bad[of].push_back({i, room.ticket, 0});
+    else if (dialer_.patience() > duration{}) give_up_link(*of, codes[i]);
   }
   revoke(bad);
   if (good.empty()) return codes;
@@ -198,6 +210,13 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
                         good.begin()->second.front().checksum, {});
   else publish(good, codes);
   return codes;
+}
+
+/// Bytes may still land where a holder went away in mid-write. With the connection the place ends, and rests for a while;
+/// calls on it, this one too, are made again on the next.
+void store_client::give_up_link(directory_link& link, store_code& code) {
+  link.close();
+  code = store_code::directory_unreachable;
 }
 
 void store_client::publish(const endings& all, std::vector<store_code>& codes) {

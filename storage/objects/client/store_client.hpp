@@ -246,6 +246,8 @@ class store_client {
     std::uint64_t ticket, checksum;
   };
   using endings = std::map<directory_link*, std::vector<ending>>;
+  store_code came_of(std::string_view key);
+  static void give_up_link(directory_link& link, store_code& code);
   static void publish(const endings& all, std::vector<store_code>& codes);
   static void revoke(const endings& all);
   struct parts_of_one;
