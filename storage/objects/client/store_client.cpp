@@ -201,7 +201,11 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
     if (done.code == store_code::ok) good[of].push_back({i, room.ticket, done.checksum});
     else if (done.settled)  // else its place stays taken until this connection ends
       bad[of].push_back({i, room.ticket, 0});
-    else if (dialer_.patience() > duration{}) give_up_link(*of, codes[i]);
+    else if (dialer_.patience() > duration{}) {
+      // So the connection ends, and the place rests. Calls on it, this one too, are made again on the next.
+      of->close();
+      codes[i] = store_code::directory_unreachable;
+    }
   }
   revoke(bad);
   if (good.empty()) return codes;
@@ -210,13 +214,6 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
                         good.begin()->second.front().checksum, {});
   else publish(good, codes);
   return codes;
-}
-
-/// Bytes may still land where a holder went away in mid-write. With the connection the place ends, and rests for a while;
-/// calls on it, this one too, are made again on the next.
-void store_client::give_up_link(directory_link& link, store_code& code) {
-  link.close();
-  code = store_code::directory_unreachable;
 }
 
 void store_client::publish(const endings& all, std::vector<store_code>& codes) {

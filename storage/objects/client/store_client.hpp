@@ -247,7 +247,6 @@ class store_client {
   };
   using endings = std::map<directory_link*, std::vector<ending>>;
   store_code came_of(std::string_view key);
-  static void give_up_link(directory_link& link, store_code& code);
   static void publish(const endings& all, std::vector<store_code>& codes);
   static void revoke(const endings& all);
   struct parts_of_one;
