@@ -11,7 +11,9 @@
 
 namespace mooncaf::sim {
 
-/// Blocks of a prompt that is computed can be found once all of it is, not chunk by chunk as in a worker.
+/// Blocks of a prompt that is computed can be found once all of it is, not chunk by chunk as in a worker: little more where
+/// an instance computes one prompt after the other. On a coupled node, which computes many in chunks, it would be much, so
+/// nobody waits there.
 class prompt_turns {
  public:
   /// @param w  outlives the turns.
@@ -21,6 +23,7 @@ class prompt_turns {
   /// A request has its place. @returns whether it waits; `take_ready` names it then.
   bool comes(std::uint32_t slot, const placement& where) {
     const auto& r = w_.requests[slot];
+    if (w_.layout.coupled()) return false;
     const auto keys = w_.reusable_keys(r);
     const auto due = time_point{duration{r.arrival}} + from_seconds(w_.options.ttft_slo_s);
     const bool waits = all_[r.prefill].comes(r.id.value, {{keys.begin(), keys.end()}, r.priority, due});

@@ -104,7 +104,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (const auto c = parse_control(in)) require(encode_control(*c).size() == in.size());
       break;
     default:
-      if (const auto a = decode_announcement(in)) require(encode(*a).size() == in.size());
+      if (const auto a = decode_announcement(in)) {
+        const auto again = decode_announcement(encode(*a));
+        require(again && *again == *a);
+      }
   }
   return 0;
 }

@@ -48,11 +48,17 @@ struct scripted_world {
     said.push_back(plan.hosts[a.host].entry.name + std::to_string(static_cast<int>(a.step)));
     if (a.step == launch_step::examine) {
       if (bad) return core.examined(a.host, fail(ec::unavailable, "unreachable"));
-      return core.examined(
-          a.host, host_facts{"1", runs[a.host], {}, ~std::uint64_t{0}, {}, !without_model.contains(a.host)});
+      return core.examined(a.host,
+                           host_facts{"1",
+                                      runs[a.host],
+                                      {},
+                                      ~std::uint64_t{0},
+                                      {},
+                                      !without_model.contains(a.host),
+                                      !without_model.contains(a.host) && !with_slice.contains(a.host)});
     }
     if (a.step == launch_step::fetch) {
-      for (const auto s : a.sources) CHECK(!without_model.contains(s));
+      for (const auto s : a.sources) CHECK((!without_model.contains(s) && !with_slice.contains(s)));
       CHECK(!a.sources.empty());
       if (bad) return core.fetched(a.host, fail(ec::unavailable, "the link is cut"));
       without_model.erase(a.host);
@@ -76,6 +82,7 @@ struct scripted_world {
   std::vector<node_texts> runs;
   std::vector<std::string> said;
   std::set<std::size_t> without_model{};  ///< hosts
+  std::set<std::size_t> with_slice{};     ///< hosts that have what they read, and no more
   bool cannot_restore = false;
   std::function<bool(const launch_action&)> fails = [](const launch_action&) { return false; };
 };
@@ -195,6 +202,14 @@ TEST_CASE("hosts without the model get it from those that have it before anythin
     world.run(core);
     CHECK(core.runs());
     CHECK(world.runs == as_planned(plan));
+    CHECK(world.without_model.empty());
+  }
+  SUBCASE("of a host that has a part of it, enough for itself, others get nothing") {
+    world.without_model = {1};
+    world.with_slice = {2};
+    launch_core core{plan, "1", false};
+    world.run(core);
+    CHECK(core.runs());
     CHECK(world.without_model.empty());
   }
   SUBCASE("a file of another name is another model") {

@@ -191,13 +191,10 @@ TEST_CASE("a prefix that several nodes hold comes from all of them at once") {
 }
 
 TEST_CASE("of prompts that come at once and begin alike an instance computes the beginning once") {
-  for (const auto coupled : {coupled_mode::off, coupled_mode::chunked}) {
-    auto o = a800_cluster(1, coupled == coupled_mode::off ? 1 : 0);
-    o.coupled = coupled;
-    const auto all = run(o, one_beginning(8, 32, 36, 0, 0, 1));
-    CHECK(all.all().completed == 8);
-    CHECK(all.computed_tokens == (32 + 8 * 4) * 512);
-    // A beginning of less than a block's worth is not waited for.
-    CHECK(run(o, one_beginning(8, 0, 36, 0, 0, 1)).computed_tokens == 8 * 36 * 512);
-  }
+  const auto o = a800_cluster(1, 1);
+  const auto all = run(o, one_beginning(8, 32, 36, 0, 0, 1));
+  CHECK(all.all().completed == 8);
+  CHECK(all.computed_tokens == (32 + 8 * 4) * 512);
+  // A beginning of less than a block's worth is not waited for.
+  CHECK(run(o, one_beginning(8, 0, 36, 0, 0, 1)).computed_tokens == 8 * 36 * 512);
 }
