@@ -471,8 +471,16 @@ void add_scheduler(table& t) {
                     who},
                    s, at(c, &scheduler_options::elastic_roles)));
   t.push_back(time({"elastic-hold", "elastic_hold",
-                    "One role must have been the fuller one for so long before a process changes to it", who},
+                    "One role must have been the fuller one for so long before a process changes to it; soon "
+                    "after a change, twice as long for one back",
+                    who},
                    s, at(c, &scheduler_options::elastic_hold), 100ms, 24h));
+  t.push_back(
+      integer({"elastic-budget", "elastic_budget",
+               "So many processes may change their role in an hour, back and forth; 0: any number. A role "
+               "that nobody plays is taken all the same",
+               who},
+              s, at(c, &scheduler_options::elastic_budget), 0u, 100'000u, "changes"));
   add_scaling(t);
 }
 

@@ -79,6 +79,7 @@ options default_options() {
                  defaults::scheduler::hot_copy_share,
                  false,
                  defaults::scheduler::elastic_hold,
+                 0,
                  {},
                  {},
                  {},

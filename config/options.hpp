@@ -167,6 +167,7 @@ struct scheduler_options {
   double hot_copy_share = 0;   ///< of a node's memory that copies of hot blocks may take; 0: none are made
   bool elastic_roles = false;  ///< nodes with both kinds of worker play one role at a time, by load
   std::chrono::nanoseconds elastic_hold{};  ///< for which one role must have been the fuller one
+  std::uint32_t elastic_budget = 0;         ///< changes in an hour; 0: any number
   instance_range scale_prefill, scale_decode, scale_nodes;  ///< within which nodes are asked for, by load
   double target_load = 0;                                   ///< of an instance, that scaling aims at
   std::chrono::nanoseconds down_after{};                    ///< fewer only if no more were needed for so long

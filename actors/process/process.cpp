@@ -309,7 +309,7 @@ result<void> process::spawn_conductor() {
                            {text_of(p.rule)});
     return played;
   };
-  setup.core.elastic = {s.elastic_roles, s.elastic_hold};
+  setup.core.elastic = {s.elastic_roles, s.elastic_hold, s.elastic_budget};
   setup.core.scale = {s.scale_prefill, s.scale_decode, s.scale_nodes,
                       s.target_load,   s.down_after,   s.scale_every};
   if (!s.scale_command.empty()) {

@@ -36,8 +36,8 @@ conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefil
       cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
       transfers_(options.transfer),
       judge_(options),
-      roles_({options.elastic.on && !options.coupled, options.elastic.hold}, options.ttft_slo,
-             options.tbt_slo),
+      roles_({options.elastic.on && !options.coupled, options.elastic.hold, options.elastic.budget},
+             options.ttft_slo, options.tbt_slo),
       nodes_(options.scale, options.ttft_slo, options.tbt_slo, options.coupled),
       selector_(std::move(selector)),
       memory_{request_history{options.shadow.memory}} {

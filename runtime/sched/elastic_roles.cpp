@@ -161,6 +161,11 @@ void elastic_roles::follow(cluster_state& cluster, time_point now) {
   even_out(cluster, now);
 }
 
+bool elastic_roles::is_spent(time_point now) {
+  while (!begun_.empty() && now - begun_.front() >= std::chrono::hours(1)) begun_.pop_front();
+  return options_.budget > 0 && begun_.size() >= options_.budget;
+}
+
 std::optional<node_id> elastic_roles::giver(worker_role role, const cluster_state& cluster) const {
   std::optional<node_id> best;
   std::uint32_t least = 0;
@@ -188,12 +193,14 @@ void elastic_roles::decide(cluster_state& cluster, time_point now, bool leads) {
     const auto& n = entry.second;
     return n.prefill.now == role_step::leaves || n.decode.now == role_step::leaves;
   });
-  if (changing) return;
+  if (changing || is_spent(now)) return;
   // Whole nodes change, whatever their number of instances.
   const auto gives =
       rule_.decide({loads.prefill.load, loads.prefill_nodes}, {loads.decode.load, loads.decode_nodes}, now);
-  if (!gives) return;
-  if (const auto node = giver(*gives, cluster)) set(*node, *gives, role_step::leaves, cluster, now);
+  const auto node = gives ? giver(*gives, cluster) : std::nullopt;
+  if (!node) return;
+  set(*node, *gives, role_step::leaves, cluster, now);
+  if (options_.budget > 0) begun_.push_back(now);
 }
 
 std::vector<role_change> elastic_roles::take_changes() { return std::exchange(changes_, {}); }

@@ -8,6 +8,7 @@
 // A change moves no byte: both workers are there all the time, and share the node's blocks.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -26,6 +27,8 @@ struct elastic_role_options {
   /// For which one role must have been the fuller one. Loads are means over twice as long, and are looked at twice
   /// meanwhile.
   duration hold = role_switch_options{}.hold;
+  /// Nodes that may change in an hour, back and forth; 0: any number. A role that nobody plays is taken all the same.
+  std::uint32_t budget = 0;
 };
 
 /// What a node does from now on about a role.
@@ -92,6 +95,7 @@ class elastic_roles {
   void even_out(cluster_state& cluster, time_point now);
   void stand_in(worker_role role, cluster_state& cluster, time_point now);
   void end_changes(cluster_state& cluster, time_point now);
+  bool is_spent(time_point now);
   void follow(cluster_state& cluster, time_point now);
   /// The node that gives the role up at the least cost; nothing: none can.
   std::optional<node_id> giver(worker_role role, const cluster_state& cluster) const;
@@ -101,6 +105,7 @@ class elastic_roles {
   pool_watch watch_;
   std::map<node_id, elastic_node> nodes_;
   std::vector<role_change> changes_;
+  std::deque<time_point> begun_;  ///< changes of the last hour, where they are counted
   time_point now_{};
 };
 

@@ -18,7 +18,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of the answers of core and queue.
-inline constexpr std::uint32_t journal_version = 16;
+inline constexpr std::uint32_t journal_version = 17;
 /// Of the release before, whose journals are replayed, too. Where a release decides otherwise, the first decision that
 /// differs may be its own: `mooncaf replay` says which release wrote the file.
 inline constexpr std::uint32_t oldest_version = 15;
@@ -32,6 +32,8 @@ template <>
 inline constexpr std::array growth_of<conductor_options>{wire::growth{16, 18}};
 template <>
 inline constexpr std::array growth_of<admission_queue_options>{wire::growth{16, 2}};
+template <>
+inline constexpr std::array growth_of<elastic_role_options>{wire::growth{17, 2}};
 
 /// How many members, of `all` that it has, a structure had in a journal of this version.
 template <class T>

@@ -15,10 +15,11 @@ namespace {
 /// A conductor's core and nodes with a prefill worker N * 10 and a decode worker N * 10 + 1 each.
 class elastic_world {
  public:
-  elastic_world()
-      : core([] {
+  explicit elastic_world(std::uint32_t budget = 0)
+      : core([budget] {
           auto o = small_options();
           o.elastic.on = true;
+          o.elastic.budget = budget;
           o.ttft_slo = 10s;
           return o;
         }()) {}
@@ -152,6 +153,30 @@ TEST_CASE("loads that swing faster than the hold change no role") {
     }
   }
   CHECK(w.changes.empty());
+}
+
+TEST_CASE("no more nodes change in an hour than there is a budget for, but a role that is lost is taken") {
+  elastic_world w{2};
+  for (std::uint64_t n = 1; n <= 8; ++n) w.join(n);
+  for (int i = 0; i < 4; ++i) w.pass({});
+  const auto answering = [&] {
+    std::uint32_t count = 0;
+    for (std::uint64_t n = 1; n <= 8; ++n) count += w.roles(n) == "D";
+    return count;
+  };
+  std::map<std::uint64_t, std::uint32_t> answers;
+  for (std::uint64_t n = 1; n <= 8; ++n) answers[n * 10 + 1] = 8;
+  REQUIRE(answering() == 4);
+  for (int i = 0; i < 7000; ++i) w.pass({}, answers);
+  CHECK(answering() == 6);
+  for (int i = 0; i < 300; ++i) w.pass({}, answers);
+  CHECK(answering() == 7);  // the first hour's are spent, and another one's begun
+  for (std::uint64_t n = 1; n <= 8; ++n)
+    if (w.roles(n) == "P") w.core.remove_node(node_id{n});
+  CHECK(answering() == 6);
+  std::string roles;
+  for (std::uint64_t n = 1; n <= 8; ++n) roles += w.roles(n);
+  CHECK(roles.find('P') != std::string::npos);
 }
 
 TEST_CASE("a role's last node stays, also where several instances run on it") {

@@ -365,10 +365,17 @@ TEST_CASE("journals of the release before are replayed, later ones are refused a
     file[8] = journal::journal_version + 1;
     CHECK(journal::replay(file, name).error().detail ==
           name +
-              ": offset 8: version 17, of a later release of mooncaf; this program reads versions 15 to 16");
+              ": offset 8: version 18, of a later release of mooncaf; this program reads versions 15 to 17");
     file[8] = journal::oldest_version - 1;
     CHECK(journal::replay(file, name).error() == ec::incompatible);
   }
+  // Forty simulated requests in a line, written by the release of version 16, which says which one it is.
+  const auto last = journal::replay(testing::golden_bytes("journal_16/simulated"), "j16");
+  REQUIRE_MESSAGE(last, to_string(last.error()));
+  CHECK(!last->first);
+  CHECK(last->decisions == 236);
+  CHECK(last->version == 16);
+  CHECK(!last->from.release.empty());
   const auto own = journal::replay(random_journal(5, 40), "j");
   REQUIRE(own);
   CHECK(own->version == journal::journal_version);
