@@ -207,6 +207,9 @@ result<std::vector<std::pair<layer_range, tensor_part>>> parts_of(const model_co
     return fail(ec::invalid_argument, "pipeline: " + std::to_string(stages) +
                                           " stages are more than the model's " +
                                           std::to_string(shape.n_layers) + " layers");
+  if (devices > 0 && share.first + (devices - 1) / here >= stages)
+    return fail(ec::invalid_argument, "stage: " + std::to_string(share.first + 1) + " is not one of the " +
+                                          std::to_string(stages) + " stages");
   std::vector<std::pair<layer_range, tensor_part>> parts;
   for (std::uint32_t i = 0; i < devices; ++i)
     parts.emplace_back(

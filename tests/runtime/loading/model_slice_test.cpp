@@ -234,6 +234,14 @@ TEST_CASE("a process is served by a slice that has what it reads, and refused by
   CHECK(load_served_model({}, path, "auto", {false, true}, {}));
 }
 
+TEST_CASE("a stage beyond the last one is refused by its number") {
+  const auto shape = unwrap(dummy_shape("dummy:layers=4,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512"));
+  CHECK(parts_of(shape, {3, 4, 1, 0}, 1));
+  const auto beyond = parts_of(shape, {8, 4, 1, 0}, 1);
+  REQUIRE_FALSE(beyond);
+  CHECK(beyond.error().detail == "stage: 9 is not one of the 4 stages");
+}
+
 TEST_CASE("options tell what a process reads of its model") {
   const auto use = [](std::vector<std::string> words) { return use_of(unwrap(parse_options(words)).values); };
   CHECK(use({"--role", "gateway", "--join", "h:1"}) == model_use{false, {0, 1, 1, 0}, 1, true});
