@@ -102,12 +102,17 @@ std::vector<store_client::written> store_client::write(
 }
 
 std::vector<store_code> store_client::put(std::span<const outgoing_object> items, const put_policy& policy) {
+  // A directory may for a while give room on a host that has died.
+  const auto cut = [](store_code code) {
+    return code == store_code::directory_unreachable || code == store_code::transfer_failed;
+  };
+  const auto any_cut = [&](const auto& of) { return std::ranges::any_of(of, cut); };
   auto codes = put_all(items, policy);
-  if (!has_lost(codes) || dialer_.patience() == duration{}) return codes;
+  if (!any_cut(codes) || dialer_.patience() == duration{}) return codes;
   std::vector<std::size_t> which;
   std::vector<outgoing_object> rest;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (codes[i] != store_code::directory_unreachable) continue;
+    if (!cut(codes[i])) continue;
     which.push_back(i);
     rest.push_back(items[i]);
   }
@@ -117,7 +122,7 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
       if (fresh[k] == store_code::already_exists) fresh[k] = came_of(rest[k].key);
     return fresh;
   };
-  const auto again = patiently(put_again, has_lost);
+  const auto again = patiently(put_again, any_cut);
   for (std::size_t k = 0; k < which.size(); ++k) codes[which[k]] = again[k];
   return codes;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <numeric>
 
 #include "runtime/base/wall_clock.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
@@ -176,6 +177,46 @@ TEST_CASE("an object that is written part by part goes on at another seat, whene
         CHECK(c->finish({&begun.front().object, 1}) == std::vector{store_code::invalid_parameters});
         CHECK(c->remove({&key, 1}, true) == std::vector{store_code::ok});
       }
+}
+
+TEST_CASE("a put that was given room on a host that has died is made again until the directory notices") {
+  const two_seats world;
+  const auto serving = world.serve(0);
+  const auto holder = world.mount(0), other = world.mount(1);
+  for (const std::string host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    auto dead = directory_link::connect(world.address("host-0"));
+    REQUIRE(dead);
+    const auto mounted = (*dead)->ask_and_wait(store_wire::op::mount, [](byte_writer& out) {
+      out.put_text("a host that has died");
+      out.put(std::uint64_t{4 * MiB});
+      store_wire::put_address(out, {"@nobody listens here", 3, {std::byte{1}}});
+      store_wire::put_former(out, {});
+    });
+    REQUIRE(mounted);
+    const auto c = world.client(host);
+    const auto reservations = [&] {
+      const auto figures = c->figures();
+      REQUIRE(figures);
+      const auto& times = figures->times.at(static_cast<std::size_t>(store_wire::op::reserve));
+      return std::accumulate(times.counts.begin(), times.counts.end(), std::uint64_t{0});
+    };
+    const auto before = reservations();
+    put_policy everywhere;
+    everywhere.replicas = 3;
+    std::thread notices{[&] {
+      CHECK(soon([&] { return reservations() >= before + 2; }));
+      (*dead)->close();
+    }};
+    const std::string key = "object of " + host;
+    CHECK(put(*c, key, value_of(1), everywhere) == store_code::ok);
+    notices.join();
+    CHECK(reservations() >= before + 2);
+    store_code code{};
+    CHECK(get(*c, key, code) == value_of(1));
+    const std::string_view there = key;
+    CHECK(replicas_of(c->find({&there, 1}).front().places, value_of(1).size()).size() == 2);
+  }
 }
 
 TEST_CASE("a directory whose right has ended answers nothing, though it still runs") {
