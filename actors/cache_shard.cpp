@@ -153,6 +153,7 @@ void cache_shard::carry_out(shard_action::run_jobs& what) {
   // The disk may be slow but it answers: an executor runs every task to its end.
   request(disk_, caf::infinite, run_atom_v, std::move(task)).then([this](const task_ptr& finished) {
     const auto& work = static_cast<const disk_task&>(*finished);
+    core_.fits(work.held().fitting(context_->opts.cache.ssd_bytes) / core_.store().block_bytes());
     core_.ran(work.results(), work.elapsed(), clock_type::now());
     act();
   });

@@ -397,6 +397,10 @@ void add_cache(table& t) {
                        "Hits after which write_through_selective writes a block", who},
                       s, at(c, &cache_options::selective_hits), 1u, 1000u, "hits"));
   t.push_back(flag(
+      {"ssd-pack", "ssd_pack",
+       "Pack 16-bit floating-point numbers on SSDs, without loss: BF16 takes 0.7 of its room, F16 0.9", who},
+      s, at(c, &cache_options::ssd_pack)));
+  t.push_back(flag(
       {"direct-io", "direct_io", "Keep the SSD tier out of the page cache where the file system can", who}, s,
       at(c, &cache_options::direct_io)));
   t.push_back(time({"flush-limit", "flush_limit",

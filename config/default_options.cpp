@@ -47,6 +47,7 @@ options default_options() {
   o.cache.write_policy = defaults::cache::write_policy;
   o.cache.selective_hits = defaults::cache::selective_hits;
   o.cache.direct_io = defaults::cache::direct_io;
+  o.cache.ssd_pack = defaults::cache::ssd_pack;
   o.cache.flush_limit = defaults::cache::flush_limit;
   o.cache.lease_ttl = defaults::cache::lease_ttl;
   o.cache.keep_share = defaults::cache::keep_share;

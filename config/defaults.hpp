@@ -71,6 +71,7 @@ inline constexpr std::uint64_t dram_size =
 inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with ssd-path
 inline constexpr std::uint32_t selective_hits =
     2;                                          // hits; most blocks are never read again, so the second tells
+inline constexpr bool ssd_pack = true;          // looks first whether it pays
 inline constexpr bool direct_io = true;         // the page cache would hold every block a second time
 inline constexpr auto flush_limit = 10s;        // 10 GB; service managers wait longer before they kill
 inline constexpr auto lease_ttl = 30s;          // a dead reader's pin is gone within a TTFT SLO

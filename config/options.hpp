@@ -121,6 +121,7 @@ struct cache_options {
   mooncaf::write_policy write_policy = mooncaf::write_policy::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many hits
   bool direct_io = true;
+  bool ssd_pack = true;                    ///< of both SSDs, as direct_io
   std::chrono::nanoseconds flush_limit{};  ///< of writing memory to SSD before a planned stop
   std::chrono::nanoseconds lease_ttl{};
   double keep_share = 0;         ///< of `dram_bytes`, for prefixes that clients want kept; 0: none are

@@ -34,7 +34,7 @@ std::array<std::byte, block_record::size_bytes> block_record::encode() const noe
   std::array<std::byte, size_bytes> bytes{};
   std::byte* at = bytes.data();
   std::memcpy(at, magic, sizeof magic);
-  store(at + 8, version);
+  store(at + 8, packed ? version_packed : version);
   store(at + 12, name.depth);
   store_key(at + 16, fingerprint);
   store_key(at + 32, name.key);
@@ -53,9 +53,11 @@ result<block_record> block_record::decode(std::span<const std::byte> bytes) {
   if (bytes.size() >= 12 && std::memcmp(at, magic, sizeof magic) != 0)
     return fail(ec::corrupt, "block header has a wrong magic number");
   // Before its length and checksum, which other versions have elsewhere.
-  if (const auto found = bytes.size() < 12 ? version : load<std::uint32_t>(at + 8); found != version) {
+  const auto found = bytes.size() < 12 ? version : load<std::uint32_t>(at + 8);
+  if (found != version && found != version_packed) {
     return fail(ec::incompatible, "block header has version " + std::to_string(found) +
-                                      ", this build reads " + std::to_string(version));
+                                      ", this build reads " + std::to_string(version) + " and " +
+                                      std::to_string(version_packed));
   }
   if (bytes.size() < size_bytes) {
     return fail(ec::corrupt, "block header has " + std::to_string(bytes.size()) + " of " +
@@ -74,6 +76,7 @@ result<block_record> block_record::decode(std::span<const std::byte> bytes) {
   record.written = load<std::uint64_t>(at + 80);
   record.part = load<std::uint32_t>(at + 88);
   record.parts = load<std::uint32_t>(at + 92);
+  record.packed = found == version_packed;
   return record;
 }
 

@@ -7,7 +7,7 @@
 //                                                           88  which part of the block (4), of how many (4)
 //                                                           96  checksum64 of the 96 bytes before
 // ```
-// Little-endian; 104 bytes. Version 1 had blocks in one piece. Keys in the database are 16 bytes big-endian,
+// Little-endian; 104 bytes. Version 1 had blocks in one piece; version 3 is 2 of bytes that `float_packing` made. Keys in the database are 16 bytes big-endian,
 // so that listings sort as they print; the key of a block's part ends with the part's number.
 
 #include <array>
@@ -24,7 +24,7 @@ namespace mooncaf {
 /// Header of a block on disk.
 struct block_record {
   static constexpr std::size_t size_bytes = 104;
-  static constexpr std::uint32_t version = 2;
+  static constexpr std::uint32_t version = 2, version_packed = 3;
 
   hash128 fingerprint;  ///< model, weights, dtype and layout
   block_name name;
@@ -32,6 +32,7 @@ struct block_record {
   std::uint64_t checksum = 0;
   std::uint64_t written = 0;  ///< grows with every write of a tier: the order of the blobs on disk
   std::uint32_t part = 0, parts = 1;
+  bool packed = false;  ///< these bytes are; length and checksum are of the block as it was
 
   friend bool operator==(const block_record&, const block_record&) = default;
 

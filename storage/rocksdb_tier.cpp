@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/units.hpp"
+#include "storage/float_packing.hpp"
 #include "storage/rocksdb_settings.hpp"
 #include "storage/rocksdb_tier_impl.hpp"
 #include "storage/tier_folder.hpp"
@@ -93,9 +94,20 @@ result<void> rocksdb_tier::impl::open_or_repair(std::vector<listed_block>& found
   return attempt();
 }
 
-/// @returns whether the note, if there is one, is as it was written.
+/// @param value  begins with a header. @returns whether what follows it is as it was written.
 bool rocksdb_tier::impl::take_metadata(rdb::Slice value, listed_block& into) const {
-  const auto rest = std::as_bytes(std::span{value.data(), value.size()}).subspan(block_record::size_bytes);
+  auto rest = std::as_bytes(std::span{value.data(), value.size()});
+  const auto record = block_record::decode(rest);
+  rest = rest.subspan(block_record::size_bytes);
+  into.name = record->name;
+  into.checksum = record->checksum;
+  into.bytes = into.stored = record->length_bytes;
+  if (record->packed) {
+    if (rest.size() < sizeof into.stored) return false;
+    std::memcpy(&into.stored, rest.data(), sizeof into.stored);
+    rest = rest.subspan(sizeof into.stored);
+    if (into.stored > into.bytes) return false;
+  }
   if (rest.empty()) return true;
   std::uint64_t sum = 0;
   if (!options.any_size || rest.size() < sizeof sum) return false;
@@ -107,22 +119,20 @@ bool rocksdb_tier::impl::take_metadata(rdb::Slice value, listed_block& into) con
 
 listed_block rocksdb_tier::impl::look_up(const block_key& key) const {
   listed_block known;
-  known.bytes = options.block_bytes;
+  known.bytes = known.stored = options.block_bytes;
   if (!options.any_size || !db) return known;
   rdb::PinnableSlice value;
   const auto name = encode_key(key);
   if (!db->Get({}, metadata, rdb::Slice(name.data(), name.size()), &value).ok()) return known;
   const auto record = block_record::decode(std::as_bytes(std::span{value.data(), value.size()}));
-  if (!record || record->length_bytes > options.block_bytes) return known;
-  known.bytes = record->length_bytes;
-  (void)take_metadata(value, known);
+  if (record && record->length_bytes <= options.block_bytes) (void)take_metadata(value, known);
   return known;
 }
 
 // The index lives in memory and is rebuilt here, so that a lookup never asks the disk.
 result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
   std::size_t foreign = 0, damaged = 0, older = 0;
-  live_bytes = 0;
+  held = {};
   std::vector<std::pair<std::uint64_t, block_key>> ages;
   rdb::WriteBatch drop;
   rdb::ReadOptions scan;
@@ -145,10 +155,7 @@ result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
       continue;
     }
     ages.emplace_back(record->written, record->name.key);
-    one.name = record->name;
-    one.checksum = record->checksum;
-    one.bytes = record->length_bytes;
-    live_bytes += one.bytes;
+    held.add(one.bytes, one.stored);
     found.push_back(std::move(one));
   }
   if (!it->status().ok()) {
@@ -170,7 +177,7 @@ result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
     by_age.emplace_back(short_number(number), key);
     writes = number;
   }
-  live_count = live.size();
+  note_live();
   note_disk_bytes();
   return {};
 }
@@ -248,10 +255,9 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
     }
     if (live.find(item.block.name.key) == flat_index::none) fresh += item.bytes.size();
   }
-  if (bytes_held() + fresh > options.capacity_blocks * options.block_bytes) {
+  if (held.stored() + fresh > capacity() + (held.stored() < held.bytes() ? options.flush_bytes : 0)) {
     return fail(ec::out_of_space, options.path + " holds " + std::to_string(live.size()) + " blocks, " +
-                                      std::to_string(bytes_held()) + " of " +
-                                      std::to_string(options.capacity_blocks * options.block_bytes) +
+                                      std::to_string(held.stored()) + " of " + std::to_string(capacity()) +
                                       " bytes");
   }
   // Blocks in memory or in the log must still find room as blobs; a database that runs dry cannot even erase.
@@ -266,54 +272,85 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   return {};
 }
 
+namespace {
+
+rdb::Slice as_slice(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+rdb::Status rocksdb_tier::impl::add_part(block_record record, std::span<const std::byte> bytes,
+                                         std::uint64_t& stored) {
+  if (options.pack) {
+    packing.resize(std::max(packing.size(), float_packing::bound(bytes.size())));
+    if (const auto packed = float_packing::pack(bytes, packing); packed > 0) {
+      record.packed = true;
+      bytes = std::span{packing}.first(packed);
+    }
+  }
+  stored += bytes.size();
+  const auto key = encode_key(record.name.key, record.part);
+  const auto head = record.encode();
+  const rdb::Slice name{key.data(), key.size()}, value[] = {as_slice(head), as_slice(bytes)};
+  return scratch.Put(blocks, rdb::SliceParts(&name, 1), rdb::SliceParts(value, 2));
+}
+
+rdb::Status rocksdb_tier::impl::add_metadata(const block_record& record, std::string_view note,
+                                             std::uint64_t stored) {
+  const auto key = encode_key(record.name.key);
+  const auto head = record.encode();
+  const auto noted = std::as_bytes(std::span{note});
+  const auto sum = checksum64(noted);
+  const auto bytes_of = [](const std::uint64_t& x) { return as_slice(std::as_bytes(std::span{&x, 1})); };
+  std::vector<rdb::Slice> value{as_slice(head)};
+  if (record.packed) value.push_back(bytes_of(stored));
+  if (!note.empty()) value.insert(value.end(), {as_slice(noted), bytes_of(sum)});
+  const rdb::Slice name{key.data(), key.size()};
+  return scratch.Put(metadata, rdb::SliceParts(&name, 1),
+                     rdb::SliceParts(value.data(), static_cast<int>(value.size())));
+}
+
 // One kept batch is filled each time: a fresh one would grow, and copy its contents, again and again.
 rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, bool logged) {
   rdb::WriteOptions how;
   how.disableWAL = !logged;
   scratch.Clear();
   std::uint64_t number = writes;
-  for (const auto& item : items) {
-    const auto& b = item.block;
-    block_record record{options.fingerprint, b.name, item.bytes.size(), b.checksum, ++number};
+  std::vector<std::uint64_t> stored(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& [b, bytes, note] = items[i];
+    block_record record{options.fingerprint, b.name, bytes.size(), b.checksum, ++number};
     record.parts = parts.count();
-    const auto key = encode_key(b.name.key);
-    const auto as_slice = [](std::span<const std::byte> bytes) {
-      return rdb::Slice{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    };
-    const auto first = record.encode();
-    const std::span<const std::byte> note{reinterpret_cast<const std::byte*>(item.note.data()),
-                                          item.note.size()};
-    const auto sum = checksum64(note);
-    const rdb::Slice name_only{key.data(), key.size()};
-    const rdb::Slice with_note[] = {as_slice(first), as_slice(note),
-                                    as_slice(std::as_bytes(std::span{&sum, 1}))};
-    auto s = scratch.Put(metadata, rdb::SliceParts(&name_only, 1),
-                         rdb::SliceParts(with_note, note.empty() ? 1 : 3));
-    for (; s.ok() && record.part < record.parts; ++record.part) {
-      const auto part_key = encode_key(b.name.key, record.part);
-      const rdb::Slice name{part_key.data(), part_key.size()};
-      const auto head = record.encode();
-      const rdb::Slice value[] = {as_slice(head),
-                                  as_slice(item.bytes.subspan(parts.offset(record.part),
-                                                              part_length(record.part, item.bytes.size())))};
-      s = scratch.Put(blocks, rdb::SliceParts(&name, 1), rdb::SliceParts(value, 2));
+    for (; record.part < record.parts; ++record.part) {
+      const auto part = bytes.subspan(parts.offset(record.part), part_length(record.part, bytes.size()));
+      if (const auto s = add_part(record, part, stored[i]); !s.ok()) return s;
     }
-    if (!s.ok()) return s;
+    record.part = 0;
+    record.packed = stored[i] < bytes.size();
+    if (const auto s = add_metadata(record, note, stored[i]); !s.ok()) return s;
   }
   if (const auto s = db->Write(how, &scratch); !s.ok()) return s;
-  for (const auto& item : items) {
-    const auto& key = item.block.name.key;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& key = items[i].block.name.key;
     const bool known = live.find(key) != flat_index::none;
     superseded += known;
-    if (!known) live_bytes += item.bytes.size();
+    if (!known) held.add(items[i].bytes.size(), stored[i]);
     by_age.emplace_back(short_number(++writes), key);
     live.insert(key, short_number(writes));
   }
-  live_count = live.size();
+  note_live();
   if (by_age.size() > 2 * live.size() + 1024) {
     std::erase_if(by_age, [this](const auto& entry) { return live.find(entry.second) != entry.first; });
   }
   return rdb::Status::OK();
+}
+
+/// For `stats`, on other threads.
+void rocksdb_tier::impl::note_live() {
+  live_count = live.size();
+  held_bytes = held.bytes();
+  stored_bytes = held.stored();
 }
 
 /// All of `items` or an error; nothing is acknowledged in parts, so it may be repeated after a recovery.
@@ -353,12 +390,13 @@ result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
   std::vector<block_key> known;
   for (const auto& key : keys)
     if (live.find(key) != flat_index::none) {
-      if (options.any_size) live_bytes -= std::min(live_bytes, look_up(key).bytes);
+      const auto it = look_up(key);
+      held.remove(it.bytes, options.any_size ? std::optional{it.stored} : std::nullopt);
       live.erase(key);
       known.push_back(key);
     }
   if (known.empty()) return {};
-  live_count = live.size();
+  note_live();
   erased += known.size();
   superseded += known.size();
   const auto s = with_recovery([&] {
@@ -395,6 +433,7 @@ ssd_stats rocksdb_tier::stats() const {
   now.blocks_corrupt = self.corrupt;
   now.blocks_erased = self.erased;
   now.disk_bytes = self.disk_bytes;
+  now.held.add(self.held_bytes, self.stored_bytes);
   now.repaired = self.repaired;
   return now;
 }

@@ -13,6 +13,7 @@
 
 #include "runtime/base/block_name.hpp"
 #include "runtime/base/result.hpp"
+#include "storage/packed_bytes.hpp"
 
 namespace mooncaf {
 
@@ -25,10 +26,13 @@ struct rocksdb_tier_options {
   /// A block is written, and can be read, in parts of so many bytes; 0: in one. Blocks in parts of another
   /// size are dropped by `open`.
   std::size_t part_bytes = 0;
-  hash128 fingerprint;                ///< model, weights, dtype and layout; a block of another one is a miss
-  std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it; each counts as `block_bytes`, or its size
-  bool direct_io = true;              ///< bypass the page cache where the filesystem allows it
-  unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
+  hash128 fingerprint;  ///< model, weights, dtype and layout; a block of another one is a miss
+  /// `put` refuses beyond it; each counts as `block_bytes`, or its size, or what it was packed to. Where blocks are packed
+  /// there may be `flush_bytes` more: how well the next ones pack is known afterwards.
+  std::uint64_t capacity_blocks = 0;
+  bool pack = true;           ///< `float_packing`, where that pays; blocks are read either way
+  bool direct_io = true;      ///< bypass the page cache where the filesystem allows it
+  unsigned read_threads = 4;  ///< reads in flight in `multi_get`, 1 to 64
   /// Blocks gather in memtables of this size (up to four), each becomes one blob file.
   std::size_t flush_bytes = 32u << 20;
   bool own_process = true;  ///< the process serves the tier alone: then its memory is kept as suits the disk
@@ -44,7 +48,7 @@ struct ssd_block {
 
 /// A block as `open` found it.
 struct listed_block : ssd_block {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0, stored = 0;  ///< of the block; on disk, less where it is packed
   std::string note;
 };
 
@@ -66,6 +70,7 @@ struct get_item {
 struct ssd_stats {
   std::uint64_t blocks = 0;      ///< live now
   std::uint64_t disk_bytes = 0;  ///< files on disk now, garbage included
+  packed_bytes held;             ///< live blocks
   std::uint64_t blocks_written = 0;
   std::uint64_t blocks_read = 0;
   std::uint64_t blocks_corrupt = 0;  ///< failed a check on read or at open, dropped
@@ -81,6 +86,8 @@ struct ssd_stats {
 /// together with all parts or not at all. A block is served only if the headers are those of one write, and
 /// fingerprint and checksum agree: a flipped bit, a truncated blob or another model's block is
 /// `ec::not_found` or `ec::corrupt`, the entry is dropped, and nothing crashes.
+///
+/// A part that floating-point numbers fill may lie there packed. The checksum is of the block as it was.
 ///
 /// **Durability**: when `put` returns, the blocks survive the death of the process (kill -9): each batch is
 /// one atomic write, acknowledged only once it is with the operating system. After a power cut the most

@@ -41,7 +41,7 @@ bool rocksdb_tier::impl::much_garbage() const {
   if (!db) return false;
   std::uint64_t on_disk = 0;
   (void)db->GetIntProperty(blocks, rdb::DB::Properties::kTotalBlobFileSize, &on_disk);
-  return on_disk > bytes_held() + options.capacity_blocks / 2 * options.block_bytes;
+  return on_disk > held.stored() + capacity() / 2;
 }
 
 /// Writes the `count` oldest live blocks anew. @returns false if the disk refused.

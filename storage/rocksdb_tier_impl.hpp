@@ -16,6 +16,7 @@
 #include "runtime/base/block_parts.hpp"
 #include "storage/block_record.hpp"
 #include "storage/flat_index.hpp"
+#include "storage/packed_bytes.hpp"
 #include "storage/reader_pool.hpp"
 #include "storage/rocksdb_tier.hpp"
 
@@ -39,9 +40,11 @@ struct rocksdb_tier::impl {
   std::uint64_t writes = 0;
   unsigned recovery_pause = 0, skip_recoveries = 0;  // see with_recovery
   bool repaired = false;                             // at open
-  std::uint64_t live_bytes = 0;                      // counted where blocks have any size
+  packed_bytes held;                                 // live blocks
+  std::vector<std::byte> packing;                    // kept, as `scratch` is
   std::size_t superseded = 0;                        // blobs erased or overwritten since the last compaction
-  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0};
+  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0},
+      held_bytes{0}, stored_bytes{0}, room_bytes{0};
 
   explicit impl(rocksdb_tier_options o) : options(std::move(o)), readers(options.read_threads) {}
   ~impl() { close(); }
@@ -62,11 +65,9 @@ struct rocksdb_tier::impl {
   result<void> load_index(std::vector<listed_block>& found);
   result<void> open_or_repair(std::vector<listed_block>& found);
   bool take_metadata(rdb::Slice value, listed_block& into) const;
-  /// The metadata of a live block; its bytes count as `block_bytes` where all have that size.
+  /// The metadata of a live block; where all have one size it is not read, and how well it packed is not known.
   listed_block look_up(const block_key& key) const;
-  std::uint64_t bytes_held() const {
-    return options.any_size ? live_bytes : live.size() * options.block_bytes;
-  }
+  std::uint64_t capacity() const { return options.capacity_blocks * options.block_bytes; }
   std::uint64_t bytes_of(std::span<const put_item> items) const {
     std::uint64_t sum = 0;
     for (const auto& item : items) sum += item.bytes.size();
@@ -83,6 +84,10 @@ struct rocksdb_tier::impl {
   result<void> write(std::span<const put_item> items);
   rdb::Status write_once(std::span<const put_item> items);
   rdb::Status write_batch(std::span<const put_item> items, bool logged);
+  /// @returns an error, or adds to `stored` what it takes on disk.
+  rdb::Status add_part(block_record record, std::span<const std::byte> bytes, std::uint64_t& stored);
+  rdb::Status add_metadata(const block_record& record, std::string_view note, std::uint64_t stored);
+  void note_live();
   /// One block while its parts are read, in order.
   struct reading;
   void read_part(const get_item& item, std::uint32_t part, reading& so_far) const;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/units.hpp"
+#include "storage/float_packing.hpp"
 #include "storage/rocksdb_tier_impl.hpp"
 
 namespace mooncaf {
@@ -50,15 +51,21 @@ void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, rea
   }
   auto expected = so_far.record;  // parts of one write differ in their number alone
   expected.part = part;
+  expected.packed = found->packed;
   const bool ours = found->fingerprint == options.fingerprint && found->name.key == item.key &&
                     found->length_bytes == item.into.size() && found->parts == parts.count();
   const auto length = part_length(part, item.into.size());
-  if (!ours || *found != expected || bytes.size() != block_record::size_bytes + length)
-    return refuse(ec::corrupt, name + " holds something else than its name says");
-  // Step by step, so that copied bytes are hashed while they are in the cache.
-  constexpr std::size_t step = 32 * KiB;
   const auto into = item.into.subspan(parts.offset(part), length);
   const auto from = bytes.subspan(block_record::size_bytes);
+  if (!ours || *found != expected ||
+      (found->packed ? !float_packing::unpack(from, into) : from.size() != length))
+    return refuse(ec::corrupt, name + " holds something else than its name says");
+  if (found->packed) {
+    XXH3_64bits_update(&so_far.hash, into.data(), length);
+    return;
+  }
+  // Step by step, so that copied bytes are hashed while they are in the cache.
+  constexpr std::size_t step = 32 * KiB;
   for (std::size_t at = 0; at < length; at += step) {
     const auto n = std::min(step, length - at);
     std::memcpy(into.data() + at, from.data() + at, n);

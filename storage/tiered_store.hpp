@@ -172,6 +172,8 @@ class tiered_store {
   const block_pieces& shape() const noexcept { return store_.shape(); }
   /// Blocks that the SSD may hold; 0: there is none.
   std::size_t ssd_capacity_blocks() const noexcept { return options_.ssd ? options_.ssd_capacity_blocks : 0; }
+  /// It may hold so many from now on: how well blocks pack is known when they are there. What is too much leaves.
+  void fit_ssd(std::size_t blocks);
   slot_counts integrity() const;
   const store_stats& stats() const noexcept { return store_.stats(); }
   tier_stats ssd_stats() const;

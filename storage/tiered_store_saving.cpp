@@ -125,6 +125,13 @@ bool tiered_store::make_ssd_room(const block_key& parent) {
   return made;
 }
 
+void tiered_store::fit_ssd(std::size_t blocks) {
+  const auto lock = locked();
+  options_.ssd_capacity_blocks = blocks;
+  while (ssd_.size() > blocks && evict_from_ssd()) {
+  }
+}
+
 std::vector<block_key> tiered_store::ask_for_copies() {
   const auto lock = locked();
   if (ssd_.size() < options_.ssd_capacity_blocks - options_.ssd_capacity_blocks / 16) return {};

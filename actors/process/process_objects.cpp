@@ -38,10 +38,10 @@ result<void> process::mount_segment(std::uint16_t control_port) {
   segment.advertised_host = o.cluster.advertise;
   if (!o.store.ssd_path.empty()) {
     const disk_policy policy{o.store.write_policy, o.store.selective_hits, o.store.promote_hits};
-    auto disk = rocksdb_object_disk::open(
-        {o.store.ssd_path, o.store.ssd_bytes, policy, o.cache.direct_io, [](std::string_view text) {
-           log_warn("store", {{"ssd", std::string{text}}});
-         }});
+    rocksdb_object_disk_options ssd{o.store.ssd_path, o.store.ssd_bytes, policy, o.cache.direct_io};
+    ssd.pack = o.cache.ssd_pack;
+    ssd.log = [](std::string_view text) { log_warn("store", {{"ssd", std::string{text}}}); };
+    auto disk = rocksdb_object_disk::open(std::move(ssd));
     if (!disk) return fail(disk.error());
     segment.disk = std::move(*disk);
   }

@@ -90,6 +90,7 @@ result<void> process::open_ssd(std::vector<ssd_block>& found) {
   ssd.fingerprint = root_key(context_->root, context_->layout);
   ssd.capacity_blocks = c.ssd_bytes / ssd.block_bytes;
   ssd.direct_io = c.direct_io;
+  ssd.pack = c.ssd_pack;
   ssd.log = [](std::string_view line) { log_info("ssd", {{"message", line}}); };
   auto tier = rocksdb_tier::open(std::move(ssd), [&](const ssd_block& b) { found.push_back(b); });
   const bool full = !tier && tier.error() == ec::out_of_space;
@@ -125,7 +126,7 @@ result<tiered_store> process::open_store() {
   if (!c.ssd_path.empty()) {
     if (auto opened = open_ssd(found); !opened) return fail(opened.error());
     options.ssd = ssd_ != nullptr;
-    options.ssd_capacity_blocks = c.ssd_bytes / block;
+    if (ssd_) options.ssd_capacity_blocks = ssd_->stats().held.fitting(c.ssd_bytes) / block;
   }
   tiered_store store{std::move(*slots), options, context_->blocks};
   store.recover(found);

@@ -152,7 +152,7 @@ int mount_segment(std::span<const std::string> args, const sim::console& io) {
   std::string ssd_path, ssd_size = config::format_size(defaults::store::ssd_size);
   disk_policy policy{write_policy::write_back, defaults::store::selective_hits,
                      defaults::store::promote_hits};
-  bool no_tcp = false, page_cache = false;
+  bool no_tcp = false, page_cache = false, no_pack = false;
   auto chosen = default_options();
   cli::command_line line{
       "mooncaf store mount [options]", "Mounts memory of this machine in the store.", {}, {}};
@@ -177,7 +177,8 @@ int mount_segment(std::span<const std::string> args, const sim::console& io) {
        cli::whole("promote-hits",
                   "uses after which an object that was read from SSD stays in memory, 2 by default",
                   policy.promote_hits, 1, 1000),
-       cli::flag("page-cache", "read and write the SSD through the page cache", page_cache)});
+       cli::flag("page-cache", "read and write the SSD through the page cache", page_cache),
+       cli::flag("no-ssd-pack", "leave 16-bit floating-point numbers on the SSD as they are", no_pack)});
   std::erase_if(line.arguments,
                 [](const cli::argument& a) { return a.name == "json" || a.name == "token-file"; });
   if (const auto status = begin(line, args, io)) return *status;
@@ -212,7 +213,8 @@ int mount_segment(std::span<const std::string> args, const sim::console& io) {
     if (!room_there || *room_there < 16 * MiB)
       return complain(io, {ec::invalid_argument, "--ssd-size: '" + ssd_size + "' is no size from 16MiB up"},
                       2);
-    auto disk = rocksdb_object_disk::open({ssd_path, *room_there, policy, !page_cache, options.log});
+    auto disk =
+        rocksdb_object_disk::open({ssd_path, *room_there, policy, !page_cache, options.log, true, !no_pack});
     if (!disk) return complain(io, disk.error(), static_cast<int>(exit_code::files));
     log_info("ssd", {{"path", ssd_path}, {"objects", std::to_string((*disk)->contents().size())}});
     options.disk = std::move(*disk);

@@ -27,10 +27,13 @@ class disk_task final : public blocking_task {
     const auto began = clock_type::now();
     results_ = execute(jobs_, *tier_, shape_, load_ ? telling_load() : load_progress{});
     elapsed_ = clock_type::now() - began;
+    held_ = tier_->stats().held;
   }
 
   const std::vector<io_result>& results() const noexcept { return results_; }
   duration elapsed() const noexcept { return elapsed_; }
+  /// Live blocks of the tier after that.
+  const packed_bytes& held() const noexcept { return held_; }
 
  private:
   load_progress telling_load() {
@@ -52,6 +55,7 @@ class disk_task final : public blocking_task {
   std::uint32_t part_layers_;
   std::vector<io_result> results_;
   duration elapsed_{};
+  packed_bytes held_;
 };
 
 }  // namespace mooncaf

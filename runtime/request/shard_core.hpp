@@ -134,6 +134,8 @@ class shard_core {
 
   /// Outcomes of the jobs under way, in their order. @param took  the disk's time for all of them.
   void ran(std::span<const io_result> results, duration took, time_point now);
+  /// Blocks that the SSD may hold: `tiered_store::fit_ssd`.
+  void fits(std::size_t blocks) { store_.fit_ssd(blocks); }
   /// Writes to SSD the blocks that are in memory alone; answers with their number.
   void flush(shard_question asked);
 

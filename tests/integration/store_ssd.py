@@ -4,6 +4,7 @@ import ctypes
 import os
 import pathlib
 import random
+import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -87,6 +88,28 @@ def test_more_than_the_memory_holds_is_read_from_ssd():
         world.run("rm", "--matching", ".", "--force")
         wait_until("nothing is left", lambda: (lambda s: s["objects"] == s["ssd_bytes"] == 0)(world.json("stat")))
         store.close()
+
+
+def bf16_numbers(i):
+    """As a tensor has them: near zero, in no order."""
+    chance = random.Random(i)
+    return b"".join(struct.pack("<f", chance.gauss(0, 1))[2:] for _ in range(SIZE // 2))
+
+
+def test_an_ssd_holds_more_bf16_numbers_than_it_has_bytes_for():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB", ssd="16MiB", lease="0.3s")
+        store = world.client()
+        room = world.json("stat")["ssd_capacity_bytes"]
+        assert room == 16 << 20, room
+        values = {f"k{i}": bf16_numbers(i) for i in range(160)}
+        put_all(store, values)
+        quiet(world)
+        stat = world.json("stat")
+        assert stat["ssd_capacity_bytes"] > 1.25 * room and stat["ssd_bytes"] > 1.1 * room, stat
+        got = {key: store.get(key) for key in values}
+        assert not [key for key, value in got.items() if value not in (values[key], b"")]
+        assert sum(len(value) for value in got.values()) > 1.1 * room
 
 
 def test_what_lies_in_pieces_in_memory_goes_to_ssd_and_outlives_its_holder():

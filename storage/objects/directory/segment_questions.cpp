@@ -160,12 +160,18 @@ void segment_questions::list(const directory_session& from, frame& out) const {
 bool segment_questions::disk_done(const directory_session& from, byte_reader& in, time_point now) {
   const auto n = store_wire::get_count(in);
   if (!n) return false;
+  std::uint32_t segment = 0;
   for (std::uint32_t i = 0; i < *n; ++i) {
-    const auto segment = in.get<std::uint32_t>();
+    segment = in.get<std::uint32_t>();
     const auto ticket = in.get<std::uint64_t>();
     const bool good = in.get<std::uint8_t>() != 0;
     if (!in.ok() || !holders_.has(from.id, segment)) return false;
     table_.disk_done(segment, ticket, good, now);
+  }
+  if (*n > 0 && from.peer.speaks >= store_wire::tells_disk_room) {
+    const auto bytes = in.get<std::uint64_t>();
+    if (!in.ok() || bytes > disk_bytes_max || !disks_.is_disk(segment)) return false;
+    table_.disk_fits(segment, bytes, now);
   }
   return in.left() == 0;
 }

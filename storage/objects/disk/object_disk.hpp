@@ -25,7 +25,8 @@ class object_disk {
   };
   virtual ~object_disk() = default;
 
-  virtual std::uint64_t bytes() const = 0;  ///< bytes of objects that it may hold
+  /// Bytes of objects that it may hold: more, as it learns how well they pack. @thread  any
+  virtual std::uint64_t bytes() const = 0;
   virtual disk_policy policy() const = 0;
   virtual std::uint64_t number() const = 0;  ///< its own, for as long as it is
   virtual std::uint64_t store() const = 0;   ///< number of the store that its objects are of; zero: none

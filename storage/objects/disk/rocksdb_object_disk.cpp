@@ -97,6 +97,7 @@ result<std::unique_ptr<rocksdb_object_disk>> rocksdb_object_disk::open(rocksdb_o
   tier.fingerprint = hash_text128("mooncaf objects 1");
   tier.capacity_blocks = made->options_.bytes / chunk_bytes + 64;
   tier.direct_io = made->options_.direct_io;
+  tier.pack = made->options_.pack;
   tier.read_threads = 8;
   tier.own_process = made->options_.own_process;
   tier.log = made->options_.log;

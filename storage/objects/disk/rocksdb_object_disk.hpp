@@ -26,6 +26,7 @@ struct rocksdb_object_disk_options {
   bool direct_io = true;
   std::function<void(std::string_view)> log;  ///< called from any thread
   bool own_process = true;                    ///< see `rocksdb_tier_options`
+  bool pack = true;                           ///< likewise
 };
 
 class rocksdb_object_disk final : public object_disk {
@@ -34,7 +35,7 @@ class rocksdb_object_disk final : public object_disk {
   static result<std::unique_ptr<rocksdb_object_disk>> open(rocksdb_object_disk_options options);
   ~rocksdb_object_disk() override;
 
-  std::uint64_t bytes() const override { return options_.bytes; }
+  std::uint64_t bytes() const override { return tier_->stats().held.fitting(options_.bytes); }
   disk_policy policy() const override { return options_.policy; }
   std::uint64_t number() const override { return number_; }
   std::uint64_t store() const override { return store_; }

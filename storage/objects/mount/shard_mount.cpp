@@ -234,7 +234,7 @@ result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link
   } else {
     disk.renumber(disk_mounted.store);
   }
-  disk.begin_work([link, segment = disk_mounted.segment](std::span<const object_disk::outcome> all) {
+  disk.begin_work([&disk, link, segment = disk_mounted.segment](std::span<const object_disk::outcome> all) {
     static_cast<void>(link->ask(store_wire::op::disk_done, [&](byte_writer& out) {
       out.put(static_cast<std::uint32_t>(all.size()));
       for (const auto& one : all) {
@@ -242,6 +242,7 @@ result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link
         out.put(one.ticket);
         out.put(static_cast<std::uint8_t>(one.good));
       }
+      if (link->speaks() >= store_wire::tells_disk_room) out.put(disk.bytes());
     }));
   });
   disk_ = disk_mounted.segment;

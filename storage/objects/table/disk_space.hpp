@@ -65,6 +65,9 @@ class disk_space {
 
   // ---- contents
   std::uint64_t free_bytes(std::uint32_t id) const;
+  std::uint64_t used(std::uint32_t id) const { return disks_.at(id).used; }
+  /// @pre no less than is used.
+  void resize(std::uint32_t id, std::uint64_t bytes) { disks_.at(id).is.bytes = bytes; }
   void charge(std::uint32_t id, std::uint32_t owner, std::uint64_t bytes);
   void uncharge(std::uint32_t id, std::uint32_t owner, std::uint64_t bytes);
   /// A part of a replica that lies there from now on. Into the object's `disks` the caller puts it.

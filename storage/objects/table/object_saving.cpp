@@ -128,6 +128,14 @@ bool object_saving::make_room(std::uint32_t disk, std::uint32_t owner, std::uint
   return fits();
 }
 
+void object_saving::fit(std::uint32_t disk, std::uint64_t bytes, time_point now) {
+  const auto fits = [&] { return disks_.used(disk) <= bytes; };
+  while (!fits() && lone_.forget_one_on(disk)) {
+  }
+  if (!fits()) give_up(disks_.walk_disk(disk), fits, now);
+  disks_.resize(disk, std::max(bytes, disks_.used(disk)));
+}
+
 void object_saving::make_way(std::uint32_t owner, const std::function<bool()>& enough, time_point now) {
   if (!enough())
     lone_.forget_if([&](std::string_view key) { return quotas_.number_of(key) == owner && !enough(); });

@@ -45,6 +45,8 @@ class object_saving {
   void end_save(stored_object& o, bool good, time_point now);
   /// A tenant's objects leave SSDs, lone parts first, until there is enough room.
   void make_way(std::uint32_t owner, const std::function<bool()>& enough, time_point now);
+  /// An SSD has so many bytes from now on, or as many more as it holds and may not lose.
+  void fit(std::uint32_t disk, std::uint64_t bytes, time_point now);
 
  private:
   using bytes_by_disk = std::map<std::uint32_t, std::uint64_t>;

@@ -135,6 +135,10 @@ void object_table::disk_done(std::uint32_t disk, std::uint64_t ticket, bool good
   said->loads ? reading_.end_load(*said->of, good, now) : saving_.end_save(*said->of, good, now);
 }
 
+void object_table::disk_fits(std::uint32_t disk, std::uint64_t bytes, time_point now) {
+  if (books_.disks.has(disk)) saving_.fit(disk, bytes, now);
+}
+
 // ---- recovery ---------------------------------------------------------------------------------------------
 
 bool object_table::recover(std::uint32_t segment, segment_record&& record, time_point now) {

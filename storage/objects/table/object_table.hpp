@@ -81,6 +81,8 @@ class object_table {
   bool segment_gone(std::uint32_t id) const;
   /// A holder's report on `save` or `load`. An unknown one is ignored: its object is gone.
   void disk_done(std::uint32_t disk, std::uint64_t ticket, bool good, time_point now);
+  /// It may hold so many bytes of objects from now on; what is too much leaves it.
+  void disk_fits(std::uint32_t disk, std::uint64_t bytes, time_point now);
   /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
   /// made, not_found, no_space.
   store_code load(std::string_view key, time_point now);

@@ -11,10 +11,13 @@
 namespace mooncaf::store_wire {
 
 inline constexpr std::uint32_t oldest = 20;  ///< with which this release works together
-inline constexpr std::uint32_t newest = 21;
+inline constexpr std::uint32_t newest = 22;
 
 /// Since this version a client tells its release in its hello, and the list of segments has release and version of each
 /// segment's process.
 inline constexpr std::uint32_t tells_releases = 21;
+
+/// Since this version the holder of an SSD says with each `disk_done` how many bytes of objects that may hold now.
+inline constexpr std::uint32_t tells_disk_room = 22;
 
 }  // namespace mooncaf::store_wire

@@ -69,7 +69,8 @@ enum class op : std::uint8_t {
   tenants,      ///< each one's use and limits; a tenant hears of itself alone
   mount_disk,   ///< an SSD, by the process that mounts memory beside it; see `disk_offer`
   load,  ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
-  disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
+  disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; then, since
+              ///< `tells_disk_room`, the bytes of the last one's SSD; has no answer
   put_next,   ///< ticket, checksum, key: publishes, under this key if there is one and the ticket has none;
               ///< then policy and size: room is kept for another put. The answer: code, ticket and places of
               ///< that room; ticket zero: there is none

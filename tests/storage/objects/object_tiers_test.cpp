@@ -344,6 +344,30 @@ TEST_CASE(
   CHECK(t.table.consistent());
 }
 
+TEST_CASE("an SSD whose objects pack well holds more, and what packs worse later makes the oldest leave") {
+  tiers t{1 * GiB, 10'000, 1 * MiB, 1 * MiB, {write_policy::write_through, 2, 2}};
+  const auto put = [&](int i) {
+    REQUIRE(t.put_patiently("k" + std::to_string(i), grain, 1 + static_cast<std::uint64_t>(i)) ==
+            store_code::ok);
+    while (t.work()) {
+    }
+  };
+  const auto fit = static_cast<int>(MiB / grain);
+  for (int i = 0; i < 2 * fit; ++i) put(i);
+  CHECK(t.table.counts().disk_bytes == MiB);
+  t.table.disk_fits(t.disk, MiB * 3 / 2, t.now);
+  CHECK(t.table.counts().disk_total_bytes == MiB * 3 / 2);
+  for (int i = 2 * fit; i < 4 * fit; ++i) put(i);
+  CHECK(t.table.counts().disk_bytes == MiB * 3 / 2);
+  t.now += 10s;  // no lease is left
+  t.table.tick(t.now);
+  t.table.disk_fits(t.disk, MiB, t.now);
+  CHECK(t.table.counts().disk_bytes == MiB);
+  CHECK(t.table.counts().disk_total_bytes == MiB);
+  CHECK(t.table.consistent());
+  CHECK(t.get("k" + std::to_string(4 * fit - 1)) == static_cast<std::uint64_t>(4 * fit));
+}
+
 TEST_CASE("what has rotted on SSD is a miss, is dropped, and is counted") {
   tiers t{1 * GiB, 1000, 1 * MiB, 64 * MiB, {write_policy::write_through, 2, 2}};
   for (int i = 0; i < 400; ++i)
@@ -399,6 +423,7 @@ TEST_CASE("two tenants, and somebody without a quota, in memory and on SSD, come
       } else {
         t.now += std::chrono::milliseconds(random() % 800);
         t.table.tick(t.now);
+        if (random() % 4 == 0) t.table.disk_fits(t.disk, MiB / 2 + grain * (random() % 400), t.now);
       }
       if (i % 20 == 0) REQUIRE(t.table.consistent());
       for (std::uint32_t who = 1; who <= 2; ++who) {

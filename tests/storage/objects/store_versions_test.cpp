@@ -5,13 +5,17 @@
 
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 
 #include "runtime/base/hash.hpp"
 #include "storage/objects/directory/directory_core.hpp"
+#include "storage/objects/disk/rocksdb_object_disk.hpp"
 #include "tests/storage/objects/store_cluster.hpp"
 #include "tests/support/golden_text.hpp"
+#include "tests/support/half_floats.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;
@@ -169,11 +173,12 @@ struct mixed_store {
     a.newest = version;
     return a;
   }
-  void mount(std::uint32_t version) {
+  void mount(std::uint32_t version, std::shared_ptr<object_disk> disk = nullptr) {
     segment_mount_options segment;
     segment.directory = address(version);
     segment.name = "of " + std::to_string(version);
     segment.bytes = 4 * MiB;
+    segment.disk = std::move(disk);
     auto made = segment_mount::start(std::move(segment));
     REQUIRE(made);
     holders.push_back(std::move(*made));
@@ -196,16 +201,21 @@ void use(store_client& writer, store_client& reader, const std::string& key) {
   CHECK(code == store_code::ok);
 }
 
+constexpr std::size_t versions = newest - oldest + 1;
+
 void check_listed(store_client& c, std::uint32_t asks, std::uint32_t directory) {
   const auto all = c.segments();
   REQUIRE(all);
-  REQUIRE(all->size() == 2);
+  REQUIRE(all->size() == versions);
   const bool told = std::min(asks, directory) >= store_wire::tells_releases;
-  for (const auto& s : *all) {
-    CAPTURE(s.view.name);
-    const bool tells = told && s.view.name == "of " + std::to_string(newest);
-    CHECK(s.holder.speaks == (tells ? newest : oldest));
-    CHECK(s.holder.release.empty() != tells);
+  for (auto version = oldest; version <= newest; ++version) {
+    CAPTURE(version);
+    const auto s = std::ranges::find(*all, "of " + std::to_string(version),
+                                     [](const auto& one) { return one.view.name; });
+    REQUIRE(s != all->end());
+    const auto speaks = std::min(version, directory);
+    CHECK(s->holder.speaks == (told ? speaks : oldest));
+    CHECK(s->holder.release.empty() != (told && speaks >= store_wire::tells_releases));
   }
 }
 
@@ -271,7 +281,7 @@ TEST_CASE(
     CAPTURE(directory);
     if (round > 0) {
       world.serve(directory);
-      REQUIRE(soon([&] { return new_client->segments() && new_client->segments()->size() == 2; }));
+      REQUIRE(soon([&] { return new_client->segments() && new_client->segments()->size() == versions; }));
     }
     const auto key = "object " + std::to_string(++round);
     use(*old_client, *new_client, key);
@@ -284,6 +294,27 @@ TEST_CASE(
     check_listed(*old_client, oldest, directory);
     check_listed(*new_client, newest, directory);
   }
+}
+
+TEST_CASE("how much an SSD may hold is known where both ends can say so; else its bytes count") {
+  for (const auto holder : {oldest, newest})
+    for (const auto directory : {oldest, newest}) {
+      CAPTURE(holder);
+      CAPTURE(directory);
+      mixed_store world{directory};
+      const temp_dir folder;
+      auto disk = rocksdb_object_disk::open(
+          {folder / "ssd", 64 * MiB, {write_policy::write_through, 1, 1}, false, {}});
+      REQUIRE(disk);
+      world.mount(holder, std::move(*disk));
+      const auto c = world.client(newest);
+      std::mt19937_64 random{1};
+      CHECK(put(*c, "numbers", bf16_numbers(500'000, random)) == store_code::ok);
+      REQUIRE(soon([&] { return c->counts()->disk_objects == 1; }));
+      const bool told = std::min(holder, directory) >= store_wire::tells_disk_room;
+      const auto room = c->counts()->disk_total_bytes;
+      CHECK((told ? room > 80 * MiB : room == 64 * MiB));
+    }
 }
 
 TEST_CASE("whoever knows no version of the directory's hears which it knows") {
