@@ -150,6 +150,7 @@ std::pair<std::uint32_t, std::uint32_t> versions_in(std::span<const std::byte> a
 struct mixed_store {
   std::unique_ptr<directory_server> directory;
   std::uint16_t port = 0;
+  bool had_one = false;  // a directory
   std::vector<std::unique_ptr<segment_mount>> holders;
 
   explicit mixed_store(std::uint32_t version) { serve(version); }
@@ -158,7 +159,7 @@ struct mixed_store {
     directory_server_options o;
     o.port = port;
     o.secret = secret;
-    o.recovery = 10s;
+    o.recovery = std::exchange(had_one, true) ? 10s : 0s;  // the first one waits for nobody
     o.newest = version;
     auto made = directory_server::start(std::move(o));
     REQUIRE(made);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
 #include "runtime/base/wall_clock.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
@@ -35,13 +36,15 @@ struct two_seats {
   std::shared_ptr<const directory_seats> seats = std::make_shared<const directory_seats>(
       std::vector<host_port>{{"127.0.0.1", ports[0]}, {"127.0.0.1", ports[1]}});
   temp_dir folder;
+  mutable bool had_one = false;  // a directory
 
   std::unique_ptr<directory_server> serve(std::size_t seat, std::shared_ptr<serving_right> right = nullptr,
                                           std::uint64_t numbers_ahead_us = 0) const {
     directory_server_options o;
     o.port = ports[seat];
     o.secret = secret;
-    o.recovery = 10s;  // on a busy machine
+    o.recovery =
+        std::exchange(had_one, true) ? 10s : 0s;  // the first one waits for nobody; 10: on a busy machine
     o.state_folder = folder / ("state-" + std::to_string(seat));
     o.right = std::move(right);
     if (numbers_ahead_us != 0) o.numbers_from = wall_clock_us() + numbers_ahead_us;
