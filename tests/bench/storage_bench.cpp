@@ -1,8 +1,8 @@
 // The SSD tier beside raw file I/O of the same blocks in the same run, and what the bookkeeping of the DRAM
 // tier costs.
 //
-//   mooncaf_storage_bench [DIRECTORY] [--full]      DIRECTORY on the disk to measure, default: the current
-//   one
+//   mooncaf_storage_bench [DIRECTORY] [--full | --packing]     DIRECTORY on the disk to measure, default: the
+//   current one; --packing: what packing costs and saves alone
 //
 // Every figure is the median of three passes; a ratio is against the best raw figure of its row's kind. Data
 // is random (incompressible) and larger than the last-level cache. Without --full about a minute, 0.7 GB of
@@ -30,8 +30,10 @@
 #include "runtime/model/kv_residency.hpp"
 #include "storage/arena.hpp"
 #include "storage/block_store.hpp"
+#include "storage/float_packing.hpp"
 #include "storage/reader_pool.hpp"
 #include "storage/rocksdb_tier.hpp"
+#include "tests/support/half_floats.hpp"
 
 using namespace mooncaf;
 
@@ -78,10 +80,13 @@ struct block_set {
   std::vector<ssd_block> blocks;
   std::vector<std::size_t> shuffled;
 
-  block_set(std::size_t size, std::size_t n)
+  /// @param make  numbers in 16 bits; null: bytes that no code makes fewer.
+  block_set(std::size_t size, std::size_t n,
+            std::vector<std::byte> (*make)(std::size_t, std::mt19937_64&) = nullptr)
       : block_bytes(size), count(n), memory(must(arena::create("bench", size * n * 2))) {
     std::mt19937_64 random(size);
-    for (std::size_t i = 0; i < size * n / 8; ++i) {
+    if (make != nullptr) std::ranges::copy(make(size * n / 2, random), memory.base());
+    for (std::size_t i = 0; make == nullptr && i < size * n / 8; ++i) {
       const std::uint64_t x = random();
       std::memcpy(memory.base() + i * 8, &x, 8);
     }
@@ -135,12 +140,12 @@ raw_limit measure_raw(const block_set& set, const std::string& directory, unsign
 }
 
 struct tier_figures {
-  double put_batch, put_one, get_one, get_many, put_cpu, get_cpu;
+  double put_batch, put_one, get_one, get_many, put_cpu, get_cpu, packs;
 };
 
 /// @param part_bytes  as the server writes such blocks: reads of many are in step.
 tier_figures measure_tier(const block_set& set, const std::string& directory, unsigned threads, bool direct,
-                          std::size_t part_bytes, int passes) {
+                          std::size_t part_bytes, int passes, bool pack = true) {
   tier_figures f{};
   std::vector<double> batches, singles, ones, manys;
   for (int pass = 0; pass < passes; ++pass) {
@@ -152,6 +157,7 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
     o.capacity_blocks = set.count * 2;
     o.read_threads = threads;
     o.direct_io = direct;
+    o.pack = pack;
     std::filesystem::remove_all(o.path);
     const auto put_all = [&](rocksdb_tier& tier, std::size_t batch) {
       for (std::size_t begin = 0; begin < set.count; begin += batch) {
@@ -170,6 +176,8 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
     const double before_put = processor_seconds();
     batches.push_back(set.gigabytes() / time_of([&] { put_all(*tier, batch); }));
     f.put_cpu = (processor_seconds() - before_put) / set.gigabytes();
+    const auto held = tier->stats().held;
+    f.packs = static_cast<double>(held.bytes()) / static_cast<double>(held.stored());
     ones.push_back(set.gigabytes() / time_of([&] {
                      for (auto i : set.shuffled) must(tier->get({set.blocks[i].name.key, set.target(i)}));
                    }));
@@ -225,6 +233,60 @@ void bench_ssd(const std::string& directory, bool full) {
                   direct ? "direct (cold)" : "page cache (warm)", t.put_batch, t.put_batch / raw.write,
                   t.put_one, t.put_one / raw.write, t.get_one, t.get_one / raw.read_one, t.get_many,
                   t.get_many / raw.read_many, t.put_cpu, t.get_cpu);
+    }
+    std::printf("\n");
+  }
+}
+
+/// One core, parts of 256 KiB out of memory and into it.
+void bench_codes(const block_set& set, const char* name, int passes) {
+  constexpr std::size_t part = 256 * KiB;
+  const std::span<const std::byte> all{set.memory.base(), set.block_bytes * set.count / part * part};
+  std::vector<std::byte> packed(float_packing::bound(part)), sums(all.size());
+  std::vector<double> packs, unpacks, copies;
+  for (int pass = 0; pass < passes; ++pass) {
+    seconds packing = 0, unpacking = 0;
+    for (std::size_t at = 0; at < all.size(); at += part) {
+      std::size_t n = 0;
+      packing += time_of([&] { n = float_packing::pack(all.subspan(at, part), packed); });
+      bool good = n > 0;
+      unpacking += time_of([&] {
+        good = good && float_packing::unpack(std::span{packed}.first(n), std::span{sums}.subspan(at, part));
+      });
+      if (!good) give_up("a part does not pack");
+    }
+    const auto gigabytes = static_cast<double>(all.size()) / 1e9;
+    packs.push_back(gigabytes / packing);
+    unpacks.push_back(gigabytes / unpacking);
+    copies.push_back(gigabytes / time_of([&] { std::memcpy(sums.data(), all.data(), all.size()); }));
+  }
+  std::printf("%s: packed at %.2f, unpacked at %.2f, copied at %.2f GB/s a core\n", name, median(packs),
+              median(unpacks), median(copies));
+}
+
+void bench_packing(const std::string& directory, int passes) {
+  struct kind {
+    const char* name;
+    std::vector<std::byte> (*make)(std::size_t, std::mt19937_64&);
+  };
+  constexpr std::size_t size = 1474560, layers = 30;
+  const auto part = layers_per_part(size / layers, layers) * (size / layers);
+  for (const auto& k : {kind{"BF16", test::bf16_numbers}, kind{"F16", test::f16_numbers}}) {
+    const block_set set(size, 240 * MiB / size, k.make);
+    bench_codes(set, k.name, passes);
+    const auto raw = measure_raw(set, directory, 4, passes);
+    std::printf(
+        "| %s | bytes to one stored | write, batches | read, one by one | read, many | processor s/GB, write "
+        "/ read |\n"
+        "| --- | --- | --- | --- | --- | --- |\n",
+        k.name);
+    std::printf("| raw file, O_DIRECT | 1 | %.2f | %.2f | %.2f | |\n", raw.write, raw.read_one,
+                raw.read_many);
+    for (const bool pack : {false, true}) {
+      const auto t = measure_tier(set, directory, 4, true, part, passes, pack);
+      std::printf("| %s | %.3f | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f / %.2f |\n",
+                  pack ? "packed" : "as they are", t.packs, t.put_batch, t.put_batch / raw.write, t.get_one,
+                  t.get_one / raw.read_one, t.get_many, t.get_many / raw.read_many, t.put_cpu, t.get_cpu);
     }
     std::printf("\n");
   }
@@ -412,22 +474,23 @@ void bench_shared_tree() {
 int main(int argc, char** argv) {
   ::setlinebuf(stdout);
   std::string directory = ".";
-  bool full = false;
+  bool full = false, packing = false;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--full") == 0) {
-      full = true;
-    } else {
-      directory = argv[i];
-    }
+    if (std::strcmp(argv[i], "--full") == 0) full = true;
+    else if (std::strcmp(argv[i], "--packing") == 0) packing = true;
+    else directory = argv[i];
   }
   directory += "/mooncaf-storage-bench";
   std::error_code failed;
   std::filesystem::create_directories(directory, failed);
   if (failed) give_up("cannot make " + directory + ": " + failed.message());
-  bench_bookkeeping();
-  std::printf("\n");
-  bench_shared_tree();
-  std::printf("\n");
-  bench_ssd(directory, full);
+  if (!packing) {
+    bench_bookkeeping();
+    std::printf("\n");
+    bench_shared_tree();
+    std::printf("\n");
+    bench_ssd(directory, full);
+  }
+  bench_packing(directory, full ? 5 : 3);
   std::filesystem::remove_all(directory, failed);
 }
