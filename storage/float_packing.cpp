@@ -416,26 +416,21 @@ bool unpack_with(std::span<const std::byte> from, std::span<std::byte> to) {
   return kind == f16::kind && unpack_as<f16, Lane>(from, lead, to);
 }
 
+}  // namespace
+
 bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2");
   return has;
 }
 
-}  // namespace
-
 std::size_t bound(std::size_t bytes) { return bytes + 3 + (bytes / (2 * chunk_numbers) + 1) * chunk_head; }
 
-std::size_t pack(std::span<const std::byte> from, std::span<std::byte> to) {
-  return has_avx2() ? pack_with<avx2_lane>(from, to) : pack_with<plain_lane>(from, to);
+std::size_t pack(std::span<const std::byte> from, std::span<std::byte> to, bool fast) {
+  return fast ? pack_with<avx2_lane>(from, to) : pack_with<plain_lane>(from, to);
 }
-bool unpack(std::span<const std::byte> from, std::span<std::byte> to) {
-  return has_avx2() ? unpack_with<avx2_lane>(from, to) : unpack_with<plain_lane>(from, to);
-}
-std::size_t pack_plainly(std::span<const std::byte> from, std::span<std::byte> to) {
-  return pack_with<plain_lane>(from, to);
-}
-bool unpack_plainly(std::span<const std::byte> from, std::span<std::byte> to) {
-  return unpack_with<plain_lane>(from, to);
+
+bool unpack(std::span<const std::byte> from, std::span<std::byte> to, bool fast) {
+  return fast ? unpack_with<avx2_lane>(from, to) : unpack_with<plain_lane>(from, to);
 }
 
 }  // namespace mooncaf::float_packing

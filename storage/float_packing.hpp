@@ -20,20 +20,20 @@ namespace mooncaf {
 /// @thread  Pure functions.
 namespace float_packing {
 
+/// Whether the processor has the instructions that make it fast.
+bool has_avx2();
+
 /// Room that `pack` needs.
 std::size_t bound(std::size_t bytes);
 
 /// @param to  of `bound` bytes; does not overlap.
+/// @param fast  with those instructions; the packing is the same.
 /// @returns length of the packing; 0: it would save less than a sixteenth, and what is in `to` is of no use.
 /// @cost  some microseconds where it does not pay; else about a byte in a fifth of a nanosecond with AVX2.
-std::size_t pack(std::span<const std::byte> from, std::span<std::byte> to);
+std::size_t pack(std::span<const std::byte> from, std::span<std::byte> to, bool fast = has_avx2());
 
 /// Takes any bytes. @returns whether they are a packing of so many bytes as `to` has, which it then holds.
-bool unpack(std::span<const std::byte> from, std::span<std::byte> to);
-
-/// The same without instructions that not every processor has; for tests.
-std::size_t pack_plainly(std::span<const std::byte> from, std::span<std::byte> to);
-bool unpack_plainly(std::span<const std::byte> from, std::span<std::byte> to);
+bool unpack(std::span<const std::byte> from, std::span<std::byte> to, bool fast = has_avx2());
 
 }  // namespace float_packing
 }  // namespace mooncaf

@@ -99,7 +99,7 @@ def test_nodes_that_are_stopped_in_order_hand_over_what_they_alone_have():
 
 
 def test_an_upgrade_and_its_way_back_lose_nothing():
-    """Processes that know no later version of the store's protocol than the release before are replaced in turn, the directory
+    """Processes that know no later version of the store's protocol than an earlier release are replaced in turn, the directory
     between two holders, by ones of this release; then one goes back."""
     before = ("--store-protocol", "20")
     with Cluster() as cluster:
@@ -128,7 +128,7 @@ def test_an_upgrade_and_its_way_back_lose_nothing():
 
         values.update({f"k{i}": noise(30_000 + 1000 * i, i) for i in range(60)})
         assert all(store.put(key, value) == 0 for key, value in values.items())
-        old, new = (20, False), (21, True)
+        old, new = (20, False), (22, True)
         assert set(spoken().values()) == {old}, spoken()
         this_release = {name: [a for a in node.args if a not in before] for name, node in nodes.items()}
         for name in ("one", "conductor", "two", "three"):

@@ -244,7 +244,8 @@ def a_full_ssd_gives_up_what_another_node_keeps():
     fresh = [f"{i}: later. " + "a gull. " * 8 for i in range(60)]  # some of them go to the other node
     model = ("--model", "dummy:layers=4,dim=128,heads=4,kv_heads=4,head_dim=128,ffn=128,vocab=512", *REST)
     learn(own + both + fresh, model=model)
-    cached = (*model, "--cache-dram", "8MiB", "--prefetch-threshold", "0", "--prefetch", "wait_complete", "--cache-write-policy", "write_through")
+    cached = (*model, "--cache-dram", "8MiB", "--prefetch-threshold", "0", "--prefetch", "wait_complete", "--cache-write-policy", "write_through",
+              "--no-ssd-pack")
     blocks_of_mib = 8  # a block: 4 layers, keys and values, 4 heads of 128, 16 tokens, 2 bytes each
     with Cluster() as cluster:
         folder = lambda name: os.path.join(cluster.folder.name, "ssd-" + name)
