@@ -91,6 +91,7 @@ void decode_core::pass_on(time_point now) {
 void decode_core::pass(receive& order, time_point) {
   take_room(order.owner, order.have_blocks);
   actions_.emplace_back(order);
+  ask_ahead(order.owner);
 }
 
 void decode_core::pass(withdraw& order, time_point) {
@@ -168,6 +169,7 @@ void decode_core::join(std::uint64_t owner, time_point now) {
   ++a.produced;
   actions_.emplace_back(begin{owner, first});
   batch_.push(a.entry);
+  ask_ahead(owner);
 }
 
 void decode_core::step(time_point now) {
@@ -202,8 +204,16 @@ bool decode_core::has_room(std::uint64_t owner, const decode_sequence& sequence)
   return sequence.position() < blocks * block_tokens;
 }
 
+/// Where a prompt fills its blocks, the slot behind is there by the time that the first step wants it.
+void decode_core::ask_ahead(std::uint64_t owner) {
+  if (answers_.at(owner).sequence->position() == slots_of(owner).size() * options_.block_tokens)
+    attempts_.grow(owner);
+}
+
 void decode_core::not_grown(std::uint64_t owner, const error& why) {
   if (!attempts_.not_grown(owner)) return;
+  // Before its first step it asks again.
+  if (!answers_.at(owner).running) return;
   // A slot that was asked for ahead may be had by the time that it is needed, or may never be needed.
   const auto room = attempts_.find(owner)->claim.slots().size() * options_.block_tokens;
   if (answers_.at(owner).sequence->position() < room) return;

@@ -123,6 +123,7 @@ class decode_core {
   void join(std::uint64_t owner, time_point now);
   void step(time_point now);
   bool has_room(std::uint64_t owner, const decode_sequence& sequence);
+  void ask_ahead(std::uint64_t owner);
   void not_grown(std::uint64_t owner, const error& why);
   /// @returns the tokens to send.
   token_run extend(std::uint64_t owner, answer& of, const decode_outcome& outcome, time_point now);

@@ -178,6 +178,45 @@ TEST_CASE_FIXTURE(decode_world, "a slot is asked for half a block ahead, and the
   CHECK(count<decode_action::release>() == 1);
 }
 
+TEST_CASE_FIXTURE(decode_world, "a prompt that fills its blocks has the slot behind them by its first step") {
+  arrive(job_of(1, 5));
+  const auto at_work = all<decode_action::compute>().at(0);
+  const auto full = job_of(2, 8);
+  arrive(full);
+  const auto asked = all<decode_action::reserve>();
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].owner == full.id.owner());
+  CHECK(asked[0].count == 1);
+  SUBCASE("it joins the next step") {
+    core.reserved(full.id.owner(), std::vector<slot_index>{50}, now);
+    seen = {at_work};
+    step();
+    CHECK(all<decode_action::compute>().at(0).parts.size() == 2);
+  }
+  SUBCASE("there is none: it asks again when it is to be computed") {
+    core.refused(full.id.owner(), {ec::out_of_space, "full"}, now);
+    seen = {at_work};
+    step();
+    CHECK(count<attempt_failed>() == 0);
+    CHECK(all<decode_action::compute>().at(0).parts.size() == 1);
+    CHECK(std::ranges::count(all<decode_action::reserve>(), full.id.owner(),
+                             &decode_action::reserve::owner) == 1);
+  }
+}
+
+TEST_CASE_FIXTURE(decode_world, "the slot behind a prompt's blocks is asked for while it is on its way") {
+  const auto j = job_of(1, 8, prefill_node);
+  core.take(j, now);
+  look();
+  core.pinned(j.id.owner(), all<decode_action::pin>().at(0).what.turn, {}, now);
+  look();
+  CHECK(all<decode_action::reserve>().at(0).count == 2);
+  core.reserved(j.id.owner(), std::vector<slot_index>{1, 2}, now);
+  look();
+  CHECK(all<decode_action::receive>().at(0).slots.size() == 2);
+  CHECK(all<decode_action::reserve>().at(0).count == 1);
+}
+
 TEST_CASE_FIXTURE(decode_world, "a slot that comes during a step is used by the next one") {
   const auto j = job_of(1, 7);
   arrive(j);
