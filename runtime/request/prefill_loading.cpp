@@ -144,6 +144,7 @@ void prefill_core::fetched(std::uint64_t owner, const remote_blocks& got, time_p
   // Others may be reading the same: it joins them.
   if (a->from_disk && got.blocks.size() < a->coming) return pin_again(*a, a->coming, now);
   a->computed += adopt(*a, got);
+  publish(*a);
   adopt_from_device(*a);
   enqueue(*a, now);
 }
@@ -241,6 +242,7 @@ void prefill_core::settle(attempt& a, const remote_blocks& got, time_point now) 
     return compute_again(a, now);
   }
   const auto loaded = adopt(a, got);
+  publish(a);
   a.early = false;
   const auto have = tokens_of(a.claim.have());
   if (a.remote && !a.streams) {

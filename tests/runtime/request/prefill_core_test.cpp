@@ -190,6 +190,26 @@ TEST_CASE("of two prompts that begin alike the later one looks when the beginnin
   }
 }
 
+TEST_CASE("a prompt does not wait for a beginning that another one has fetched") {
+  auto alike = options(prefetch_mode::wait_complete);
+  alike.shared_tokens = 8;
+  alike.max_attempts = 3;
+  prefill_world w{alike};
+  auto at_work = w.job(6);
+  for (auto& token : at_work.tokens) token += 1000;
+  at_work.keys = block_keys(at_work.tokens, 4, at_work.root);
+  w.reserve(at_work);
+  const auto owner = w.reserve(w.job(18, here, 3));
+  REQUIRE(w.has<prefill_action::fetch>());
+  const auto second = w.job(15);
+  w.core.fetched(owner, w.three(), w.now);
+  w.core.take(second, w.now);
+  w.look();
+  CHECK(!w.has<prefill_action::compute>());  // the first waits for the device
+  REQUIRE(w.has<prefill_action::look>());
+  CHECK(w.one<prefill_action::look>()->owner == second.id.owner());
+}
+
 TEST_CASE_FIXTURE(prefill_world, "on its own node a prompt is handed over as it lies, and not released") {
   reserve(job(6, here));
   CHECK(!has<prefill_action::open_stream>());
