@@ -10,12 +10,12 @@
 #include "actors/stray_errors.hpp"
 #include "runtime/base/wall_clock.hpp"
 #include "runtime/log/log.hpp"
+#include "runtime/sched/intervals.hpp"
 
 namespace mooncaf {
 
 namespace {
 
-constexpr auto conductor_interval = std::chrono::milliseconds(500);
 constexpr auto vote_limit = std::chrono::seconds(5);
 
 }  // namespace

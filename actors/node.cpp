@@ -10,12 +10,12 @@
 #include "actors/stray_errors.hpp"
 #include "runtime/compute/device_reach.hpp"
 #include "runtime/log/log.hpp"
+#include "runtime/sched/intervals.hpp"
 
 namespace mooncaf {
 
 namespace {
 
-constexpr auto report_interval = std::chrono::milliseconds(200);
 constexpr auto peer_limit = std::chrono::seconds(5);
 
 }  // namespace

@@ -15,6 +15,10 @@ decode_core_options options_of(machine& here) {
   out.max_attempts = 16;
   out.device_blocks = luck.chance(50) ? 16 : 0;
   out.batch.max_batch = 4;
+  if (here.w.steady) {
+    out.batch = here.w.steady->decode_batch;
+    out.max_attempts = here.w.steady->prefill_options.max_attempts;
+  }
   out.reaches = [&here](node_id peer) { return here.mail.reaches(process_of(peer)); };
   out.fences_of = [&here](node_id peer) { return here.mail.fences_of(process_of(peer)); };
   return out;
@@ -23,7 +27,9 @@ decode_core_options options_of(machine& here) {
 }  // namespace
 
 decode_twin::decode_twin(machine& here)
-    : here_(here), core_(node_of(here.self), options_of(here), decode_model{}) {}
+    : here_(here),
+      core_(node_of(here.self), options_of(here),
+            here.w.steady ? decode_model{here.w.samples(worker_role::decode)} : decode_model{}) {}
 
 void decode_twin::act() {
   for (auto actions = core_.take_actions(); !actions.empty(); actions = core_.take_actions()) {
@@ -127,7 +133,7 @@ void decode_twin::check_landed(std::uint64_t owner) {
   const auto& l = board_.at(owner);
   if (!l.expected || l.landed < *l.expected) return;
   board_.erase(owner);
-  here_.w.net.in(here_.self, 10us, [this, owner] {
+  here_.w.net.in(here_.self, here_.w.hop(), [this, owner] {
     core_.landed(owner, true, here_.now());
     act();
   });
@@ -187,13 +193,17 @@ void decode_twin::carry_out(const decode_action::begin& order) {
   auto& r = requests_.at(order.owner);
   const auto slots = core_.slots_of(order.owner);
   r.tokens = r.job.tokens;
-  for (std::uint32_t i = 0; i < blocks_for(r.tokens.size()); ++i)
+  for (std::uint32_t i = 0; !here_.w.steady && i < blocks_for(r.tokens.size()); ++i)
     r.right = r.right && here_.cache->at(slots[i]) == content_of(r.tokens, i);
   r.tokens.push_back(order.first);
 }
 
 void decode_twin::carry_out(decode_action::compute& order) {
-  const auto took = here_.w.luck.between(2ms, 12ms);
+  const auto& steady = here_.w.steady;
+  std::uint64_t context = 0;
+  for (const auto& part : order.parts) context += part.sequence->position() + 1;
+  const auto took =
+      steady ? steady->decode_step(order.parts.size(), context) : here_.w.luck.between(2ms, 12ms);
   here_.w.net.in(here_.self, took, [this, took, parts = std::move(order.parts)] {
     std::vector<decode_outcome> outcomes;
     for (const auto& part : parts) outcomes.push_back(extend(part.owner));
@@ -207,15 +217,17 @@ decode_outcome decode_twin::extend(std::uint64_t owner) {
   const auto before = r.tokens.size() - 1;
   const auto i = static_cast<std::uint32_t>(before / block_tokens);
   auto& slot = here_.cache->at(core_.slots_of(owner)[i]);
-  if (before % block_tokens != 0) r.right = r.right && slot == fold_all(std::span{r.tokens}.first(before));
-  slot = r.right ? fold_all(r.tokens) : garbage;
+  if (before % block_tokens != 0 && !here_.w.steady)
+    r.right = r.right && slot == fold_all(std::span{r.tokens}.first(before));
+  const auto content = here_.w.steady ? 0 : fold_all(r.tokens);
+  slot = r.right ? content : garbage;
   decode_outcome out;
   out.owner = owner;
   out.first_block = i;
   if (r.tokens.size() % block_tokens == 0) out.checksums.push_back(slot);
-  out.token = as_token(r.right ? token_after(fold_all(r.tokens)) : -1);
+  out.token = as_token(r.right ? token_after(content) : -1);
   r.tokens.push_back(out.token.id);
-  if (r.tokens.size() - r.job.prompt_tokens >= r.job.sampling.max_tokens) out.finish = finish_reason::length;
+  if (r.tokens.size() - r.job.prompt_tokens >= here_.w.answer_of(r.job)) out.finish = finish_reason::length;
   return out;
 }
 

@@ -15,6 +15,7 @@ machine::machine(world& w_, process self_, const roles& what_, disk* ssd)
     : w(w_), self(self_), what(what_), member(*this), mail(*this) {
   if (what.slots > 0) {
     cache = std::make_unique<shard>(w.net, w.time, w.luck, self, what.slots, ssd);
+    if (w.steady) cache->on_news([this] { send_events(); });
     keeper = std::make_unique<keeper_twin>(*this);
   }
   if (what.prefill) prefill = std::make_unique<prefill_twin>(*this);
@@ -142,7 +143,7 @@ void machine::send_snapshot() {
 }
 
 void machine::send_events() {
-  if (!announces_) return;
+  if (!announces_ || (w.steady && !prefill)) return;
   const auto events = cache->store().drain_events();
   if (events.empty()) return;
   block_event_batch batch;
@@ -198,7 +199,8 @@ void machine::ask(process to, duration limit, std::function<void(std::function<v
 // ---- the conductor
 // --------------------------------------------------------------------------------------------------------
 
-conductor_twin::conductor_twin(machine& here) : core(here.w.core, here.w.queue), here_(here) {}
+conductor_twin::conductor_twin(machine& here)
+    : core(here.w.core, here.w.queue, here.w.journal), here_(here) {}
 
 void conductor_twin::ask(const schedule_job& job, std::function<void(const placement_msg&)> answered) {
   const auto asked = next_++;
@@ -224,17 +226,32 @@ void conductor_twin::act() {
   }
 }
 
-result<std::vector<node_id>> conductor_twin::join(process who) {
+member_card conductor_twin::card_of(process who) const {
   const auto& node = here_.at(who);
   member_card card;
   card.id = node_of(who);
   card.has_shard = node.cache != nullptr;
   card.keeps_copies = node.keeper != nullptr;
+  if (const auto& steady = here_.w.steady) {
+    const auto add = [&](instance_desc desc, worker_id id) {
+      desc.id = id;
+      desc.node = card.id;
+      card.workers.push_back(std::move(desc));
+    };
+    if (node.prefill) add(steady->prefill, prefill_of(who));
+    if (node.decode) add(steady->decode, decode_of(who));
+    return card;
+  }
   const auto tokens = node.what.slots * block_tokens;
   if (node.prefill)
     card.workers.push_back({prefill_of(who), card.id, worker_role::prefill, 64, prefill_samples, 0});
   if (node.decode)
     card.workers.push_back({decode_of(who), card.id, worker_role::decode, 4, prefill_samples, tokens});
+  return card;
+}
+
+result<std::vector<node_id>> conductor_twin::join(process who) {
+  const auto card = card_of(who);
   if (core.is_member(card.id)) core.leave(card.id, here_.now());
   if (auto added = core.join(card, here_.now()); !added) return tl::unexpected(added.error());
   act();
@@ -258,8 +275,17 @@ std::pair<standing, std::vector<node_id>> conductor_twin::report(const node_repo
 // ---- a gateway
 // ------------------------------------------------------------------------------------------------------------
 
+namespace {
+
+gateway_limits limits_of(const world& w) {
+  if (!w.steady) return {64, 120s, 30s, 1s};
+  return {std::size_t{1} << 20, 1h, w.core.ttft_slo, w.core.tbt_slo};
+}
+
+}  // namespace
+
 gateway_twin::gateway_twin(machine& here)
-    : core(node_of(here.self), here.w.root, here.w.layout, {64, 120s, 30s, 1s}, *this), here_(here) {
+    : core(node_of(here.self), here.w.root, here.w.layout, limits_of(here.w), *this), here_(here) {
   here_.w.net.in(here_.self, gateway_tick, [this] { tick(); });
 }
 

@@ -20,6 +20,7 @@
 #include "runtime/request/prefill_core.hpp"
 #include "tests/campaign/courier.hpp"
 #include "tests/campaign/shard.hpp"
+#include "tests/campaign/steady_pace.hpp"
 
 namespace mooncaf::campaign {
 
@@ -77,6 +78,17 @@ class machine;
 /// All that a schedule's processes share.
 struct world {
   explicit world(std::uint64_t seed) : luck(seed), net(time, luck) {}
+  /// Between actors of a process, where no dice are cast.
+  duration hop() const { return steady ? duration{} : duration{10us}; }
+  /// How long the steps of a worker take, as calibrated.
+  std::span<const timing_point> samples(worker_role role) const {
+    if (!steady) return prefill_samples;
+    return role == worker_role::prefill ? steady->prefill.samples : steady->decode.samples;
+  }
+  /// Tokens that the answer has.
+  std::uint32_t answer_of(const work_order& job) const {
+    return steady ? steady->answers[job.sampling.seed] : job.sampling.max_tokens;
+  }
   timeline time;
   dice luck;
   network net;
@@ -86,6 +98,8 @@ struct world {
   admission_queue_options queue;
   kv_layout layout;
   block_key root;
+  std::shared_ptr<const steady_pace> steady;  ///< null: the dice decide
+  journal::sink journal;                      ///< of the conductor
 };
 
 /// actors/node.cpp.
@@ -106,6 +120,7 @@ class membership {
  private:
   void tick();
   void report();
+  void add_loads(node_report& mine) const;
   void greet(greeting_ticket greeting, process other);
   /// True until the answer, or until it is `too_late` for one.
   std::shared_ptr<bool> limited(std::function<void()> too_late);
@@ -137,6 +152,7 @@ class prefill_twin {
   void peer_lost(process peer);
   std::vector<std::uint64_t> sweep();
   std::size_t size() const noexcept { return core_.size(); }
+  worker_load load() const { return core_.load(); }
 
  private:
   /// runtime/compute/prefix_load.cpp.
@@ -215,6 +231,7 @@ class decode_twin {
   void landed(std::uint64_t owner);
   std::vector<std::uint64_t> sweep();
   std::size_t size() const noexcept { return core_.size(); }
+  worker_load load() const { return core_.load(); }
 
  private:
   struct live {
@@ -302,6 +319,7 @@ class gateway_twin final : public gateway_observer {
 class conductor_twin {
  public:
   explicit conductor_twin(machine& here);
+  member_card card_of(process who) const;
   cluster_core core;
   void act();
   void ask(const schedule_job& job, std::function<void(const placement_msg&)> answered);

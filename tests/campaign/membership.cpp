@@ -1,12 +1,13 @@
 // Who is in the cluster: carries out what `membership_core` wants, as actors/node.cpp does.
 
+#include "runtime/sched/intervals.hpp"
 #include "tests/campaign/machine.hpp"
 
 namespace mooncaf::campaign {
 
 namespace {
 
-constexpr duration report_interval = 250ms;
+constexpr duration faulty_report_interval = 250ms;
 constexpr duration answer_limit = 5s;
 /// The conductor's address, which outlives it: `world::conductor` tells who lives there.
 const host_port conductor_place{"the conductor's", 0};
@@ -41,7 +42,18 @@ void membership::tick() {
   report();
   core_.tick(here_.now());
   act();
-  here_.w.net.in(here_.self, report_interval, [this] { tick(); });
+  here_.w.net.in(here_.self, here_.w.steady ? mooncaf::report_interval : faulty_report_interval,
+                 [this] { tick(); });
+}
+
+void membership::add_loads(node_report& mine) const {
+  const auto add = [&](const auto& worker, worker_id id) {
+    if (!worker) return;
+    mine.workers.push_back(worker->load());
+    mine.workers.back().id = id;
+  };
+  add(here_.prefill, prefill_of(here_.self));
+  add(here_.decode, decode_of(here_.self));
 }
 
 void membership::report() {
@@ -51,6 +63,7 @@ void membership::report() {
   auto mine = core_.report();
   mine.has_shard = here_.cache != nullptr;
   mine.shard.slots_total = here_.what.slots;
+  if (here_.w.steady) add_loads(mine);
   const auto to = *conductor_;
   here_.w.net.send(here_.self, to, [this, to, mine] {
     auto answer = here_.at(to).conductor->report(mine);

@@ -9,7 +9,8 @@ namespace mooncaf::campaign {
 
 namespace {
 
-prefill_core_options draw_options(dice& luck) {
+prefill_core_options options_of(const world& w, dice& luck) {
+  if (w.steady) return w.steady->prefill_options;
   constexpr prefetch_mode modes[] = {prefetch_mode::best_effort, prefetch_mode::wait_complete,
                                      prefetch_mode::timeout};
   prefill_core_options out;
@@ -30,12 +31,12 @@ prefill_core_options draw_options(dice& luck) {
 
 }  // namespace
 
-prefill_twin::prefill_twin(machine& here) : prefill_twin(here, draw_options(here.w.luck)) {}
+prefill_twin::prefill_twin(machine& here) : prefill_twin(here, options_of(here.w, here.w.luck)) {}
 
 prefill_twin::prefill_twin(machine& here, const prefill_core_options& options)
     : here_(here),
       stages_(options.stages),
-      core_(node_of(here.self), options, prefill_model{prefill_samples}) {}
+      core_(node_of(here.self), options, prefill_model{here.w.samples(worker_role::prefill)}) {}
 
 void prefill_twin::act() {
   for (auto actions = core_.take_actions(); !actions.empty(); actions = core_.take_actions()) {
@@ -170,7 +171,8 @@ void prefill_twin::carry_out(const prefill_action::release& order) { here_.cache
 // --------------------------------------------------------------------------------------------------------------
 
 void prefill_twin::carry_out(prefill_action::compute& order) {
-  const auto took = here_.w.luck.between(1ms, 8ms);
+  const auto& steady = here_.w.steady;
+  const auto took = steady ? steady->prefill_step(order.parts) : here_.w.luck.between(1ms, 8ms);
   if (stages_ > 1)
     here_.w.net.in(here_.self, took / stages_, [this] {
       core_.stage_free(here_.now());
@@ -211,7 +213,7 @@ void prefill_twin::step(const std::vector<prefill_part>& parts, duration took) {
     if (part.streams) ready(part.owner, until);
     outcome.token = first_of(r);
     const auto output = r.job.tokens.size() - r.job.prompt_tokens + 1;
-    if (output >= r.job.sampling.max_tokens) outcome.finish = finish_reason::length;
+    if (output >= here_.w.answer_of(r.job)) outcome.finish = finish_reason::length;
     outcomes.push_back(std::move(outcome));
   }
   core_.step_ended(std::move(outcomes), took, failure, here_.now());
@@ -219,6 +221,7 @@ void prefill_twin::step(const std::vector<prefill_part>& parts, duration took) {
 }
 
 void prefill_twin::write(live& r, const prefill_part& part) {
+  if (here_.w.steady) return;
   const auto& tokens = r.job.tokens;
   const auto& slots = core_.find(part.owner)->claim.slots();
   const auto until = part.start + part.tokens;
@@ -301,7 +304,7 @@ void prefill_twin::flow(std::uint64_t owner) {
         to,
         [&m = here_.at(to), slot, content, owner] {
           m.cache->at(slot) = content;
-          m.w.net.in(m.self, 10us, [&m, owner] { m.decode->landed(owner); });
+          m.w.net.in(m.self, m.w.hop(), [&m, owner] { m.decode->landed(owner); });
         },
         [this, owner, s, number](bool landed, bool fenced) {
           std::erase(s->under_way, *number);
@@ -324,7 +327,7 @@ void prefill_twin::settle(std::uint64_t owner, stream& s) {
   const bool nothing_to_come = s.failed || s.stopped || (s.finished && s.target);
   if (!nothing_to_come || !s.under_way.empty() || std::exchange(s.ended, true)) return;
   const bool delivered = !s.failed && !s.stopped;
-  here_.w.net.in(here_.self, 10us, [this, owner, delivered, fenced = s.fenced] {
+  here_.w.net.in(here_.self, here_.w.hop(), [this, owner, delivered, fenced = s.fenced] {
     core_.sent(owner, delivered, fenced);
     act();
   });

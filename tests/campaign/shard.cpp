@@ -1,5 +1,7 @@
 #include "tests/campaign/shard.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -7,14 +9,19 @@ namespace mooncaf::campaign {
 
 namespace {
 
-constexpr std::size_t most_slots = 64;
-
 constexpr duration io_time = 300us;  ///< of a block
 
-/// Memory that is never touched: the store hands out places in it.
+/// Memory that is never touched: the stores hand out places in it.
+std::span<std::byte> untouched(std::size_t bytes) {
+  constexpr std::size_t most = std::size_t{1} << 32;
+  static void* const all =
+      ::mmap(nullptr, most, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED || bytes > most) std::abort();
+  return {static_cast<std::byte*>(all), bytes};
+}
+
 tiered_store store_of(std::size_t slots, const disk* ssd) {
-  alignas(block_allocator::alignment) static std::byte memory[most_slots * block_allocator::alignment];
-  auto places = block_allocator::create({memory, slots * block_allocator::alignment}, 1);
+  auto places = block_allocator::create(untouched(slots * block_allocator::alignment), 1);
   if (!places) std::abort();
   tiered_store_options options;
   if (ssd != nullptr) {
@@ -220,6 +227,7 @@ void shard::commit(std::uint64_t owner, std::vector<commit_item> items) {
     for (const auto& item : items) {
       static_cast<void>(store_.commit(owner_id{owner}, item.slot, item.name, item.checksum));
     }
+    if (news_) news_();
     pump();
   });
 }

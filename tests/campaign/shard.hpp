@@ -63,6 +63,8 @@ class shard {
 
   /// What a slot holds: hash of all tokens up to the end of its block, or as far as it is filled.
   std::uint64_t& at(slot_index slot) { return contents_[slot]; }
+  /// Told whenever blocks may have come or gone; may be empty.
+  void on_news(network::action told) { news_ = std::move(told); }
   tiered_store& store() noexcept { return store_; }
   const tiered_store& store() const noexcept { return store_; }
 
@@ -90,7 +92,7 @@ class shard {
   std::vector<std::uint64_t> contents_;
   std::map<std::uint64_t, waiting_pin> waiting_;  ///< by ticket
   std::map<std::uint64_t, std::function<void(bool all)>> loads_;
-  network::action flushed_;
+  network::action flushed_, news_;
   bool disk_busy_ = false;
   time_point last_{};
 };

@@ -24,14 +24,19 @@ class dice {
     return z ^ (z >> 31);
   }
   std::uint64_t below(std::uint64_t n) noexcept { return n == 0 ? 0 : next() % n; }
-  bool chance(unsigned percent) noexcept { return below(100) < percent; }
+  bool chance(unsigned percent) noexcept { return !still_ && below(100) < percent; }
   duration between(duration from, duration to) noexcept {
+    if (still_) return {};
     return from +
            duration{static_cast<std::int64_t>(below(static_cast<std::uint64_t>((to - from).count()) + 1))};
   }
 
+  /// From now on nothing happens by chance, and what would take some time takes none.
+  void hold_still() noexcept { still_ = true; }
+
  private:
   std::uint64_t state_;
+  bool still_ = false;
 };
 
 /// Runs what was put down for each time; what is due at the same time in the order in which it was put down.
