@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 #include <utility>
@@ -29,6 +28,9 @@ inline std::int64_t steps_over(const step_run& run, double seconds) noexcept {
   if (run.growth > 0) n = (std::sqrt(first * first + 2 * run.growth * seconds) - first) / run.growth;
   return std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(n + 1e-9)), 0);
 }
+
+/// Seconds between tokens as a gateway measures them: whole microseconds. No double's rounding takes one away.
+inline double whole_us(double seconds) noexcept { return std::floor(seconds * 1e6 + 1e-3) * 1e-6; }
 
 /// Gaps between tokens: how long, how many.
 using token_gaps = std::vector<std::pair<double, std::int64_t>>;
@@ -66,9 +68,9 @@ class step_history {
     auto gaps = to - from;
     scratch_.clear();
     if (gaps > 0) collect_gaps(from, to, wait);
-    for (const auto& g : before) {
-      gaps += g.second;
-      scratch_.push_back(g);
+    for (const auto& [seconds, count] : before) {
+      gaps += count;
+      scratch_.push_back({seconds, 0, count});
     }
     if (gaps <= 0) return 0;
     const auto tenth = metric == tbt_metric::p90 ? gaps / 10 + 1 : slow_gaps_of(gaps);
@@ -76,83 +78,94 @@ class step_history {
       const double most = at_most(tenth, fine);
       if (most <= fine) return most;
     }
-    auto left = tenth;
-    double sum = 0, slowest_left = 0;
-    for (const auto& [seconds, count] : slowest(tenth)) {
-      const auto n = std::min(left, count);
-      slowest_left = seconds;
-      sum += slowest_left * static_cast<double>(n);
-      left -= n;
-      if (left == 0) break;
-    }
-    return metric == tbt_metric::p90 ? slowest_left : sum / static_cast<double>(tenth - left);
+    const auto [sum, last, taken] = take_slowest(tenth);
+    return metric == tbt_metric::p90 ? last : sum / static_cast<double>(taken);
   }
 
-  /// The gaps of a request that took part in steps [from, to), as above.
+  /// The gaps of a request that took part in steps [from, to), as above; of a run all as long as its middle one.
   token_gaps gaps(std::int64_t from, std::int64_t to, double wait) {
     scratch_.clear();
     if (to > from) collect_gaps(from, to, wait);
-    return scratch_;
+    token_gaps out;
+    for (const auto& g : scratch_)
+      out.emplace_back(g.longest - g.shorter * static_cast<double>(g.count - 1) / 2, g.count);
+    return out;
   }
 
   std::size_t size() const noexcept { return runs_.size(); }
 
  private:
-  /// Of the scratch, a bound of the mean of the slowest `tenth` gaps, and of the longest of the others: gaps
-  /// above `fine` count as they are, the rest as the longest below it. Nothing needs to be put in order.
+  /// Gaps of one run, from the longest down: each is `shorter` less than the one before it.
+  struct falling_gaps {
+    double longest = 0;
+    double shorter = 0;
+    std::int64_t count = 0;
+  };
+  struct slow_gaps {
+    double sum = 0, last = 0;
+    std::int64_t count = 0;
+  };
+
+  /// Of the scratch, a bound of the mean of the slowest `tenth` gaps, and of the longest of the others: runs
+  /// with a gap above `fine` count as that one, the rest as the longest below it. Nothing needs to be put in
+  /// order.
   double at_most(std::int64_t tenth, double fine) const {
     double longer = 0, longest_fine = 0;
     std::int64_t long_ones = 0;
-    for (const auto& [seconds, count] : scratch_) {
-      if (seconds > fine) longer += seconds * static_cast<double>(count), long_ones += count;
-      else longest_fine = std::max(longest_fine, seconds);
+    for (const auto& g : scratch_) {
+      if (g.longest > fine) longer += g.longest * static_cast<double>(g.count), long_ones += g.count;
+      else longest_fine = std::max(longest_fine, g.longest);
     }
     if (long_ones >= tenth) return std::numeric_limits<double>::infinity();
     return (longer + longest_fine * static_cast<double>(tenth - long_ones)) / static_cast<double>(tenth);
+  }
+
+  /// The slowest gaps of the scratch, at most so many of them, gap by gap: runs overlap where contexts grow.
+  slow_gaps take_slowest(std::int64_t wanted) {
+    const auto less = [](const falling_gaps& a, const falling_gaps& b) { return a.longest < b.longest; };
+    std::ranges::make_heap(scratch_, less);
+    slow_gaps out;
+    while (out.count < wanted && !scratch_.empty()) {
+      std::ranges::pop_heap(scratch_, less);
+      auto run = scratch_.back();
+      scratch_.pop_back();
+      const double next = scratch_.empty() ? 0 : scratch_.front().longest;
+      do {
+        out.last = whole_us(run.longest);
+        out.sum += out.last;
+        ++out.count;
+        --run.count;
+        run.longest -= run.shorter;
+      } while (out.count < wanted && run.count > 0 && run.longest >= next);
+      if (run.count == 0) continue;
+      scratch_.push_back(run);
+      std::ranges::push_heap(scratch_, less);
+    }
+    return out;
   }
   std::size_t first_run(std::int64_t step) const {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
   }
-  /// Of the scratch: at least so many gaps, the slowest first. Only possible ones are put in order.
-  std::span<const token_gaps::value_type> slowest(std::int64_t wanted) {
-    constexpr std::ptrdiff_t few = 16;
-    auto begin = scratch_.begin(), end = scratch_.end();
-    while (end - begin > few) {
-      const auto middle = begin + (end - begin) / 2;
-      std::nth_element(begin, middle, end, std::greater{});
-      std::int64_t gaps = 0;
-      for (auto i = begin; i < middle; ++i) gaps += i->second;
-      if (gaps >= wanted) {
-        end = middle;
-      } else {
-        wanted -= gaps;
-        begin = middle;
-      }
-    }
-    std::sort(scratch_.begin(), end, std::greater{});
-    return {scratch_.begin(), end};
-  }
   /// The gaps of a request, into the scratch.
   void collect_gaps(std::int64_t from, std::int64_t to, double wait) {
     auto i = first_run(from);
-    scratch_.emplace_back(
-        wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
+    scratch_.push_back({wait + seconds_of(runs_[i], from), 0, 1});
     for (; i < runs_.size() && runs_[i].first < to; ++i) collect(i, from + 1, to);
   }
-  /// The part of run `i` that lies in [from, to): its middle stands for all of its steps, which differ by
-  /// less than a batch times the cost of a context token each.
+  /// The part of run `i` that lies in [from, to).
   void collect(std::size_t i, std::int64_t from, std::int64_t to) {
     const auto& run = runs_[i];
     const auto begin = std::max(from, run.first);
     const auto end = i + 1 < runs_.size() ? std::min(to, runs_[i + 1].first) : to;
-    if (end <= begin) return;
-    const double middle = static_cast<double>(begin + end - 1) / 2 - static_cast<double>(run.first);
-    scratch_.emplace_back(run.seconds + middle * run.growth, end - begin);
+    if (end > begin) scratch_.push_back({seconds_of(run, end - 1), run.growth, end - begin});
+  }
+  static double seconds_of(const step_run& run, std::int64_t step) noexcept {
+    return run.seconds + static_cast<double>(step - run.first) * run.growth;
   }
 
   std::vector<step_run> runs_;
-  token_gaps scratch_;
+  std::vector<falling_gaps> scratch_;
 };
 
 }  // namespace mooncaf::sim

@@ -59,10 +59,12 @@ TEST_CASE("the slowest tenth of a request's gaps, and their p90, are those of a 
     step_history history;
     std::vector<double> steps;
     while (steps.size() < 400) {
-      const step_run run{static_cast<std::int64_t>(steps.size()), 0.02 + 0.1 * random.uniform(), 0};
+      const step_run run{static_cast<std::int64_t>(steps.size()), 0.02 + 0.1 * random.uniform(),
+                         seed % 2 == 0 ? 0 : 0.003 * random.uniform()};
       history.begin(run, 0);
       const auto n = 1 + random.below(30);
-      for (std::uint64_t i = 0; i < n; ++i) steps.push_back(run.seconds);
+      for (std::uint64_t i = 0; i < n; ++i)
+        steps.push_back(run.seconds + static_cast<double>(i) * run.growth);
     }
     for (int i = 0; i < 20; ++i) {
       const auto from = static_cast<std::int64_t>(random.below(300));
@@ -70,6 +72,7 @@ TEST_CASE("the slowest tenth of a request's gaps, and their p90, are those of a 
       const double wait = random.uniform() < 0.5 ? 0 : random.uniform();
       std::vector<double> gaps(steps.begin() + from, steps.begin() + to);
       gaps[0] += wait;
+      for (auto& g : gaps) g = whole_us(g);
       std::ranges::sort(gaps, std::greater{});
       const auto wanted = std::min(gaps.size(), std::max<std::size_t>((gaps.size() + 9) / 10, 10));
       double sum = 0;
