@@ -9,7 +9,7 @@ namespace mooncaf::sim {
 attempts::attempts(world& w, arrivals& source)
     : w_(w), source_(source), queue_(w.journal, w.conductor, w.queue_options()) {}
 
-std::vector<decision>& attempts::ask(std::uint32_t slot) {
+void attempts::ask(std::uint32_t slot) {
   const auto& r = w_.requests[slot];
   schedule_request question;
   question.id = r.id;
@@ -21,12 +21,10 @@ std::vector<decision>& attempts::ask(std::uint32_t slot) {
   question.arrival = time_point{duration{r.arrival}};
   question.resumed = r.delivered > 0;
   queue_.submit(question, w_.time.clock(), decided_);
-  return decided_;
 }
 
-std::vector<decision>& attempts::look_for_room() {
+void attempts::look_for_room() {
   if (queue_.size() > 0) queue_.advance(w_.time.clock(), decided_);
-  return decided_;
 }
 
 void attempts::unplaced(std::uint32_t slot, const rejection& why) {
@@ -42,7 +40,10 @@ void attempts::refuse(std::uint32_t slot, const rejection& why) {
 }
 
 void attempts::refuse_placed(std::uint32_t slot, const rejection& why) {
-  w_.conductor.failed(w_.requests[slot].id, w_.time.clock());
+  const auto id = w_.requests[slot].id;
+  if (why.cause.code == ec::slo_unreachable) w_.conductor.refused_at_decode(id, w_.time.clock());
+  else w_.conductor.failed(id, w_.time.clock());
+  look_for_room();
   refuse(slot, why);
 }
 
@@ -87,8 +88,9 @@ void attempts::first_token(std::uint32_t slot) {
     resumes(slot);
   }
   ++w_.out.output_tokens;
-  w_.conductor.first_token(r.id, r.prompt_tokens - r.cached_tokens, r.cached_tokens, from_seconds(computing),
+  w_.conductor.first_token(r.id, r.prompt_tokens - r.cached_tokens, r.cached_tokens, duration{r.computing},
                            w_.time.clock());
+  look_for_room();
   r.decode_tokens = std::max(r.output_tokens, 1u) - 1;
 }
 
@@ -106,7 +108,8 @@ void attempts::finish(std::uint32_t slot, double tbt) {
   if (late || slow) w_.out.missed_prefill_s += r.prefill_seconds;
   missed_ += slow && !late;  // a late one was counted at its first token
   if (r.output_tokens + r.delivered > 1) w_.out.tbt.add(tbt);
-  w_.conductor.finished(r.id, w_.time.clock(), r.output_tokens, from_seconds(tbt));
+  w_.conductor.finished(r.id, w_.time.clock(), r.output_tokens, duration{from_sec(whole_us(tbt))});
+  look_for_room();
   close(slot);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "runtime/sched/journal/recorded_core.hpp"
@@ -23,11 +24,11 @@ class attempts {
   attempts(world& w, arrivals& source);
 
   // ---- places ----
-  /// @returns the decisions made by now, about this request or others; valid until the next question. The
-  /// caller acts on each decision.
-  std::vector<decision>& ask(std::uint32_t slot);
-  /// The same of the requests that wait for a place, after anything that may have made room.
-  std::vector<decision>& look_for_room();
+  void ask(std::uint32_t slot);
+  /// Requests that wait for a place may get one. A first token or an end does as much.
+  void look_for_room();
+  /// Decisions that the calls so far led to, about any request; each is given once. The caller acts on each.
+  std::vector<decision> take_decisions() { return std::exchange(decided_, {}); }
   /// There was no place: a request that lost its machine tries again, and another one that has not waited
   /// too long.
   void unplaced(std::uint32_t slot, const rejection& why);
@@ -43,7 +44,8 @@ class attempts {
   // ---- machines that die ----
   /// A member of a batch got so far before its machine died.
   void torn(const torn_answer& answer);
-  /// A machine died with it: another attempt, with the tokens that the client has behind the prompt.
+  /// A machine died with it: another attempt, with the tokens that the client has behind the prompt. Others may
+  /// die with that one: there is no look for room before it is known which.
   void lose(std::uint32_t slot);
   /// Gaps between tokens that earlier attempts of a request made.
   std::span<const token_gaps::value_type> gaps_before(std::uint32_t slot) const;

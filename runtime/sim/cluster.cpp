@@ -29,6 +29,10 @@ void cluster::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
   decodes.turn(instance, stamp, prefills.computing(instance));
 }
 
+void cluster::kv_arrived(std::uint32_t slot) {
+  decodes.arrived(slot, prefills.computing(w_.requests[slot].decode));
+}
+
 ticks cluster::busy(std::uint32_t machine) const noexcept {
   const auto i = w_.layout.instance_of(machine);
   switch (w_.layout.role_of(machine)) {

@@ -50,6 +50,8 @@ struct cluster {
   /// @returns whether a step began.
   bool start_prefill(std::uint32_t instance);
   void decode_turn(std::uint32_t instance, std::uint32_t stamp);
+  /// `decode_side::arrived`.
+  void kv_arrived(std::uint32_t slot);
 
   // ---- by machine ----
   ticks busy(std::uint32_t machine) const noexcept;

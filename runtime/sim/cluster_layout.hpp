@@ -39,7 +39,6 @@ class cluster_layout {
   /// Decode instances that there may ever be, on machines of their own.
   std::uint32_t decode() const noexcept { return decode_; }
   std::uint32_t machines() const noexcept { return prefill_ + decode_; }
-  std::uint32_t workers() const noexcept { return coupled_ ? 2 * prefill_ : machines(); }
   /// Machines that compute prompts, and machines that only decode, when the run begins.
   std::uint32_t first_prefill() const noexcept { return first_prefill_; }
   std::uint32_t first_decode() const noexcept { return first_decode_; }

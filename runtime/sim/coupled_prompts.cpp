@@ -75,7 +75,9 @@ void coupled_prompts::settle(request_table& requests, std::vector<std::uint32_t>
   for (const auto& c : chunks_) {
     const auto slot = request_table::slot_of(c.id);
     auto& r = requests[slot];
-    r.prefill_seconds += part_of_step(working_, c.tokens, tokens);
+    const auto part = part_of_step(working_, c.tokens, tokens);
+    r.prefill_seconds += part;
+    r.computing += from_sec(part);
     r.computed += c.tokens;
     if (r.computed == r.prompt_tokens) complete.push_back(slot);
   }

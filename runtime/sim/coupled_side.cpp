@@ -59,10 +59,6 @@ void coupled_side::go_on(std::uint32_t node) {
   expect(node, all_[node].next(w_.time.now(), machines_.slower(node), w_.noise, w_.requests));
 }
 
-void coupled_side::report(std::uint32_t node) {
-  machines_.report(w_.layout.decode_id(node), all_[node].load());
-}
-
 void coupled_side::change_pace(std::uint32_t node) {
   if (all_[node].running() > 0) expect(node, all_[node].wake(w_.time.now()));
 }

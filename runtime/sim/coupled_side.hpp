@@ -29,8 +29,8 @@ class coupled_side {
   const std::vector<std::uint32_t>& turn(std::uint32_t node);
   /// Begins the next turn.
   void go_on(std::uint32_t node);
-  /// Tells the conductor the load of a node.
-  void report(std::uint32_t node);
+  /// As the node would report it.
+  instance_load load(std::uint32_t node) const { return all_[node].load(); }
   /// A request with a computed prompt decodes from now on. @returns whether its KV stays on the device.
   bool decode(std::uint32_t slot);
   /// A request with a computed prompt has no more to do here, since its answer is one token.

@@ -47,6 +47,7 @@ std::optional<next_turn> decode_instance::turn(ticks now, double slowdown, rando
     count_gaps(gaps);
     busy_ += now - began_;
     context_ += static_cast<std::uint64_t>(planned_) * members_.size();
+    latest_ = step_of_run(planned_);
     steps_ += planned_;
     planned_ = 0;
     retire(requests, finished);
@@ -67,12 +68,9 @@ void decode_instance::count_gaps(log_histogram& gaps) const {
 }
 
 void decode_instance::retire(request_table& requests, std::vector<std::uint32_t>& finished) {
-  const auto later = [](const member& a, const member& b) {
-    return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
-  };
   while (!members_.empty() && members_.front().finish <= steps_) {
     std::ranges::pop_heap(members_, later);
-    const auto [finish, start, slot, place] = members_.back();
+    const auto [finish, start, turn, slot, place] = members_.back();
     members_.pop_back();
     const auto& r = requests[slot];
     if (tier_) {
@@ -86,16 +84,13 @@ void decode_instance::retire(request_table& requests, std::vector<std::uint32_t>
 }
 
 void decode_instance::join(ticks now, request_table& requests) {
-  const auto later = [](const member& a, const member& b) {
-    return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
-  };
   for (const auto id : batch_.admit(time_point{duration{now}})) {
     const auto slot = request_table::slot_of(id);
     auto& r = requests[slot];
     r.first_step = steps_;
     r.joined = now;
     context_ += std::uint64_t{r.prompt_tokens} + 1;  // the first token came from prefill
-    members_.push_back({steps_ + r.decode_tokens, steps_, slot});
+    members_.push_back({steps_ + r.decode_tokens, steps_, joined_++, slot});
     if (tier_) {
       auto& place = members_.back().place;
       place = tier_->join({id.value, r.keys, r.prompt_tokens, r.prompt_tokens + r.decode_tokens});
@@ -149,6 +144,7 @@ std::vector<torn_answer> decode_instance::crash(ticks now, const request_table& 
   forget_kv();
   load_blocks_ = 0;
   planned_ = 0;
+  latest_ = {};
   context_ = 0;
   run_batch_ = 0;
   members_.clear();
@@ -157,15 +153,25 @@ std::vector<torn_answer> decode_instance::crash(ticks now, const request_table& 
   return torn;
 }
 
-instance_load decode_instance::load() const {
+/// Jitter is drawn once for a run: whoever learns from several of its steps must not take them for as many draws,
+/// so the first stands for all.
+/// @param number  in the run, from 1.
+timed_step decode_instance::step_of_run(std::int64_t number) const noexcept {
+  if (jitter_ > 0) number = 1;
+  const auto before = static_cast<std::uint64_t>(number - 1);
+  const double seconds = run_.seconds + run_.growth * static_cast<double>(before);
+  return {static_cast<std::uint64_t>(steps_ + number), run_batch_, run_context_ + before * run_batch_,
+          duration{from_sec(seconds)}};
+}
+
+instance_load decode_instance::load(ticks now) const {
   instance_load l;
   l.running = static_cast<std::uint32_t>(batch_.running().size());
   l.waiting = static_cast<std::uint32_t>(batch_.waiting());
-  l.context_tokens = context_;
-  if (run_batch_ > 0) {
-    const auto number = static_cast<std::uint64_t>(steps_ + (planned_ > 0 ? 1 : 0));
-    l.step = {number, run_batch_, run_context_, from_seconds(run_.seconds)};
-  }
+  const auto over = planned_ > 0 ? std::min(steps_over(run_, to_sec(now - began_)), planned_) : 0;
+  // The next token of each is in no block yet.
+  l.context_tokens = context_ + static_cast<std::uint64_t>(over) * members_.size() - members_.size();
+  l.step = over > 0 ? step_of_run(over) : latest_;
   return l;
 }
 

@@ -86,7 +86,10 @@ class decode_instance {
     return history_.tbt(r.first_step, r.first_step + r.decode_tokens, wait, metric, before, fine);
   }
 
-  instance_load load() const;
+  /// As its worker would report it.
+  instance_load load(ticks now) const;
+  /// The step that ended last.
+  const timed_step& latest() const noexcept { return latest_; }
   std::size_t running() const noexcept { return batch_.running().size(); }
   std::size_t waiting() const noexcept { return batch_.waiting(); }
   std::uint64_t context_tokens() const noexcept { return context_; }
@@ -101,6 +104,7 @@ class decode_instance {
   struct member {
     std::int64_t finish = 0;  ///< number of the step that gives its last token
     std::int64_t start = 0;
+    std::uint64_t turn = 0;  ///< among all that joined: answers that end at once are told in this order
     std::uint32_t slot = 0;
     device_tier::member place{};  ///< in the device's memory
   };
@@ -109,6 +113,10 @@ class decode_instance {
     return n * run_.seconds + run_.growth * n * (n - 1) / 2;
   }
   std::int64_t steps_within(double seconds) const noexcept;
+  static bool later(const member& a, const member& b) noexcept {
+    return a.finish != b.finish ? a.finish > b.finish : a.turn > b.turn;
+  }
+  timed_step step_of_run(std::int64_t number) const noexcept;
   void count_gaps(log_histogram& gaps) const;
   void retire(request_table& requests, std::vector<std::uint32_t>& finished);
   void join(ticks now, request_table& requests);
@@ -127,10 +135,12 @@ class decode_instance {
   step_run run_;  // under way, or the last
   std::uint32_t run_batch_ = 0;
   std::uint64_t run_context_ = 0;  // when it began
-  std::int64_t planned_ = 0;       // steps of it; 0: idle
+  timed_step latest_;
+  std::int64_t planned_ = 0;  // steps of it; 0: idle
   ticks began_ = 0;
   std::int64_t steps_ = 0;     // done before it
   std::uint64_t context_ = 0;  // tokens of all members at its begin
+  std::uint64_t joined_ = 0;   // members so far
   std::uint32_t stamp_ = 0;
   ticks busy_ = 0;
 };

@@ -15,7 +15,7 @@ decode_model told(const simulation_options& o) {
 }  // namespace
 
 decode_side::decode_side(world& w, fleet& machines, attempts& requests)
-    : w_(w), machines_(machines), requests_(requests), believed_(told(w.options)) {
+    : w_(w), machines_(machines), requests_(requests), believed_(w.layout.decode(), told(w.options)) {
   const auto& o = w.options;
   all_.reserve(w.layout.decode());
   for (std::uint32_t i = 0; i < w.layout.decode(); ++i)
@@ -26,7 +26,7 @@ void decode_side::expect(std::uint32_t instance, const std::optional<next_turn>&
   if (turn) w_.time.add(turn->at, event_kind::decode_turn, instance, turn->stamp);
 }
 
-void decode_side::arrived(std::uint32_t slot) {
+void decode_side::arrived(std::uint32_t slot, bool beside_prefill) {
   const auto& r = w_.requests[slot];
   // KV is dropped if its sender or receiver died; its loss is noticed later.
   if (r.stranded || !machines_.computes(w_.layout.decode_machine(r.decode))) return;
@@ -36,20 +36,23 @@ void decode_side::arrived(std::uint32_t slot) {
   entry.id = r.id;
   entry.priority = r.priority;
   entry.arrival = time_point{duration{r.arrival}};
-  entry.deadline = time_point{duration{r.first_token}} + tbt_slo;
+  entry.deadline = w_.time.clock() + tbt_slo;
   entry.context_tokens = r.prompt_tokens;
   entry.max_tokens = requests_.max_tokens_of(r);
   std::optional<rejection> refused;
   if (r.check_at_decode) {
     refused = w_.decisions.run(
-        journal::check_join{r.id, w_.time.clock(), d.question(entry, tbt_slo), believed_.state()});
+        journal::check_join{r.id, w_.time.clock(), d.question(entry, tbt_slo), believed_[r.decode].state()});
   }
   if (!refused && !d.push(entry, r.decode_tokens)) {
     refused =
         rejection{{ec::out_of_space, "longer than a decode instance's memory"}, {}, reject_stage::at_decode};
   }
   if (refused) return requests_.refuse_placed(slot, *refused);
-  expect(r.decode, d.wake(w_.time.now()));
+  const auto next = d.wake(w_.time.now());
+  // An idle instance begins at once, with this request alone.
+  if (next && next->at == w_.time.now()) return turn(r.decode, next->stamp, beside_prefill);
+  expect(r.decode, next);
 }
 
 void decode_side::turn(std::uint32_t instance, std::uint32_t stamp, bool beside_prefill) {
@@ -58,7 +61,10 @@ void decode_side::turn(std::uint32_t instance, std::uint32_t stamp, bool beside_
   finished_.clear();
   const double slowdown = machines_.slower(w_.layout.decode_machine(instance)) *
                           (beside_prefill ? w_.decode_costs.decode_beside_prefill() : 1);
+  const auto before = d.latest().number;
   const auto next = d.turn(w_.time.now(), slowdown, w_.noise, w_.requests, w_.out.gap, finished_);
+  if (const auto& step = d.latest(); step.number > before)
+    believed_[instance].observe(step.batch, step.context_tokens, step.took);
   const auto& o = w_.options;
   for (const auto slot : finished_) {
     const auto& r = w_.requests[slot];
@@ -68,9 +74,6 @@ void decode_side::turn(std::uint32_t instance, std::uint32_t stamp, bool beside_
     requests_.finish(slot, d.tbt(r, wait, o.tbt, requests_.gaps_before(slot), o.tbt_is_fine_s()));
   }
   expect(instance, next);
-  const auto load = d.load();
-  if (next) believed_.observe(load.step.batch, load.step.context_tokens, load.step.took);
-  machines_.report(w_.layout.decode_id(instance), load);
 }
 
 void decode_side::change_pace(std::uint32_t instance) {

@@ -19,8 +19,9 @@ class decode_side {
   decode_side(world& w, fleet& machines, attempts& requests);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(all_.size()); }
-  /// All of a request's KV is at its instance: it joins the batch, waits, or is refused.
-  void arrived(std::uint32_t slot);
+  /// All of a request's KV is at its instance: it joins the batch, waits, or is refused. @param beside_prefill
+  /// as below.
+  void arrived(std::uint32_t slot, bool beside_prefill);
   /// The steps planned under this stamp are done. @param beside_prefill  the machine computes a prompt, too.
   void turn(std::uint32_t instance, std::uint32_t stamp, bool beside_prefill);
   /// Its machine goes on at another speed, after the step under way.
@@ -45,6 +46,7 @@ class decode_side {
     return all_[instance].crash(w_.time.now(), w_.requests, w_.out.gap);
   }
   void forget_kv(std::uint32_t instance) { all_[instance].forget_kv(); }
+  instance_load load(std::uint32_t instance) const { return all_[instance].load(w_.time.now()); }
 
  private:
   void expect(std::uint32_t instance, const std::optional<next_turn>& turn);
@@ -53,7 +55,7 @@ class decode_side {
   fleet& machines_;
   attempts& requests_;
   std::vector<decode_instance> all_;
-  decode_model believed_;                // of its speed: as told, and as measured since
+  std::vector<decode_model> believed_;   // each of its speed: as told, and as measured since
   std::vector<std::uint32_t> finished_;  // scratch
 };
 

@@ -27,6 +27,7 @@ enum class event_kind : std::uint8_t {
   elastic,        ///< whether machines come, go or change roles is decided
   shadow,         ///< the last minutes are played again under other rules of admission
   retry,          ///< `target` request asks for a place again
+  round,          ///< the nodes report their loads, or the conductor looks around
   sample,         ///< loads are written down
 };
 

@@ -8,7 +8,7 @@
 
 namespace mooncaf::sim {
 
-fleet::fleet(world& w) : w_(w), all_(w.layout.machines()), reported_(w.layout.workers()) {
+fleet::fleet(world& w) : w_(w), all_(w.layout.machines()) {
   for (std::uint32_t m = 0; m < all_.size(); ++m) {
     if (w_.layout.is_there_at_first(m)) join(m);
     else all_[m].state = machine_state::off;
@@ -197,13 +197,6 @@ void fleet::sum_up(ticks end) {
     (role == worker_role::decode ? w_.out.decode_machine_s : w_.out.prefill_machine_s) +=
         to_sec(c.paid) * (role == worker_role::prefill ? w_.layout.pipeline() : 1);
   }
-}
-
-void fleet::report(worker_id worker, const instance_load& load) {
-  auto& last = reported_[worker.value - 1];
-  if (w_.time.now() - last < from_sec(w_.options.report_interval_s)) return;
-  last = w_.time.now();
-  w_.conductor.report(worker, load, w_.time.clock());
 }
 
 }  // namespace mooncaf::sim

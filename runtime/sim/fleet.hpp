@@ -77,9 +77,6 @@ class fleet {
   /// The run has ended: sums up the cost of all machines, dead and absent ones included.
   void sum_up(ticks end);
 
-  /// A worker tells the conductor its load, once in a report interval at most.
-  void report(worker_id worker, const instance_load& load);
-
  private:
   static constexpr std::uint32_t no_line = ~std::uint32_t{0};
   struct condition {
@@ -102,7 +99,6 @@ class fleet {
 
   world& w_;
   std::vector<condition> all_;
-  std::vector<ticks> reported_;  // by worker: when it told its load last
 };
 
 }  // namespace mooncaf::sim

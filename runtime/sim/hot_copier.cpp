@@ -5,10 +5,8 @@
 namespace mooncaf::sim {
 
 void hot_copier::look() {
-  constexpr ticks interval = from_sec(0.5);
+  if (w_.options.hot_copy_share == 0) return;
   const auto now = w_.time.now();
-  if (w_.options.hot_copy_share == 0 || now - looked_ < interval) return;
-  looked_ = now;
   for (auto& copy : w_.conductor.copy_hot_blocks(w_.time.clock())) {
     const double bytes = static_cast<double>(w_.options.hardware.block_bytes() * copy.blocks.size());
     const auto from = w_.layout.machine_of(copy.source), to = w_.layout.machine_of(copy.target);

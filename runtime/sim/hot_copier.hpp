@@ -15,7 +15,6 @@ class hot_copier {
   /// Both outlive the copier.
   hot_copier(world& w, cluster& c) : w_(w), c_(c) {}
 
-  /// As a conductor does twice a second; here when a request comes, since nothing becomes hot otherwise.
   void look();
   /// Copy `number` is at its node, unless one of both ends died meanwhile.
   void arrived(std::uint32_t number);
@@ -30,7 +29,6 @@ class hot_copier {
   cluster& c_;
   std::unordered_map<std::uint32_t, copy_under_way> under_way_;  // by number
   std::uint32_t made_ = 0;
-  ticks looked_ = 0;
 };
 
 }  // namespace mooncaf::sim

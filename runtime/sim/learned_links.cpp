@@ -1,11 +1,12 @@
 #include "runtime/sim/learned_links.hpp"
 
+#include "runtime/sched/intervals.hpp"
+
 namespace mooncaf::sim {
 
 namespace {
 
 constexpr std::uint8_t only_path = 0;
-constexpr ticks report_interval = from_sec(0.2);  // of a node's reports
 
 }  // namespace
 
@@ -43,11 +44,12 @@ void learned_links::settle() {
 void learned_links::report(const under_way& t) {
   const auto pair = std::uint64_t{t.learner} << 32 | t.entry.peer.value;
   const auto [last, first] = reported_.try_emplace(pair, t.end);
-  if (!first && t.end - last->second < report_interval) return;
+  if (!first && t.end - last->second < report_interval.count()) return;
   last->second = t.end;
   const auto here = w_.layout.node_of(t.learner), there = t.entry.peer;
   const auto learned = books_[t.learner].view(there, only_path, time_point{duration{t.end}});
-  if (learned) w_.conductor.link_measured(here, there, learned->bytes_per_s, learned->latency);
+  if (learned && learned->samples > 0)
+    w_.conductor.link_measured(here, there, learned->bytes_per_s, learned->latency);
 }
 
 void learned_links::forget(std::uint32_t machine) {

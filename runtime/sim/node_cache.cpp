@@ -156,7 +156,14 @@ void node_cache::prepare(std::span<const block_key> keys, std::uint32_t from) co
   if (dram_.size() + fresh.size() > options_.dram_blocks) lookahead{}.start(dram_, dram_.victim());
 }
 
-void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now) {
+/// The last of them keeps the others, if only leaves are given up.
+void node_cache::hold_run(std::span<const block_key> run, pins& held) {
+  if (options_.dram.leaf_first && !run.empty()) run = run.last(1);
+  for (const auto& key : run) hold(dram_.find(key), held);
+}
+
+std::uint32_t node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now,
+                                 pins* held) {
   ask_for_copies();
   auto i = from;
   for (; i < keys.size(); ++i) {
@@ -172,6 +179,9 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
     for (auto k = i; k < i + room; ++k) save(dram_.find(keys[k]));
   }
   conductor_->blocks_held(node_, keys.subspan(i, room), storage_tier::dram);
+  const auto there = static_cast<std::uint32_t>(i + room);
+  if (held != nullptr) hold_run(keys.subspan(from, there - from), *held);
+  return there;
 }
 
 void node_cache::used(prefix_tree::handle h, std::uint64_t now) {

@@ -58,7 +58,10 @@ class node_cache {
   void prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept;
   /// Puts blocks [from, keys.size()) in, in order; present ones count as used. Stops when nothing can give
   /// way. A block whose parent could not be put in is useless and left out.
-  void insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now);
+  /// @param held  pins those that are here then, until `unpin`; null: nothing is pinned.
+  /// @returns     leading blocks that are here, if the first `from` are.
+  std::uint32_t insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now,
+                       pins* held = nullptr);
 
   /// The conductor hears of blocks that came to the node's device, or left it, and are nowhere else here.
   void tell_of_device();
@@ -70,6 +73,7 @@ class node_cache {
 
  private:
   void hold(prefix_tree::handle h, pins& held);
+  void hold_run(std::span<const block_key> run, pins& held);
   std::size_t make_room(std::size_t wanted);
   void save(prefix_tree::handle h);
   void ask_for_copies();

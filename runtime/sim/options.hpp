@@ -9,6 +9,7 @@
 #include "config/defaults.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
+#include "runtime/sched/intervals.hpp"
 #include "runtime/sched/journal/sink.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefetch_policy.hpp"
@@ -68,7 +69,7 @@ struct simulation_options {
   std::uint32_t max_tokens = 2048;  ///< that requests ask for: all that a scheduler knows of their answers
   double high_share = 0;            ///< of requests with high, and with low priority
   double low_share = 0;
-  double report_interval_s = 1;  ///< at which instances report their load
+  double report_interval_s = to_seconds(report_interval);  ///< at which instances report their load
 
   std::vector<disturbance> disturbances;
   elastic_options elastic;

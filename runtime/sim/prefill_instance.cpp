@@ -14,6 +14,7 @@ std::optional<prefill_instance::started> prefill_instance::start(ticks now, doub
   const double seconds = seconds_of(step.chunks, random.noise(jitter_) * slowdown, requests);
   const auto stage = std::max<ticks>(from_sec(seconds / stages_), 1);
   step.began = now;
+  step.stage = stage;
   step.seconds = seconds;
   for (const auto& c : step.chunks) step.tokens += c.tokens;
   // Behind a longer step it waits at some stage, and leaves one stage's time after it at the earliest.

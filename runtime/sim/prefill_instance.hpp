@@ -21,7 +21,8 @@ struct prefill_step {
   std::vector<prefill_chunk> chunks;
   ticks began = 0;
   ticks exits = 0;
-  double seconds = 0;        ///< compute, all stages together
+  ticks stage = 0;           ///< compute of one stage
+  double seconds = 0;        ///< … of all together
   std::uint64_t tokens = 0;  ///< of all chunks
 };
 

@@ -25,7 +25,12 @@ prefill_model told(const world& w) {
 
 prefill_side::prefill_side(world& w, const fleet& machines, node_links& links, learned_links& learned,
                            node_memories& memories)
-    : w_(w), machines_(machines), links_(links), learned_(learned), memories_(memories), believed_(told(w)) {
+    : w_(w),
+      machines_(machines),
+      links_(links),
+      learned_(learned),
+      memories_(memories),
+      believed_(w.layout.prefill(), told(w)) {
   if (w.layout.coupled()) return;
   const auto& o = w.options;
   const auto stages = w.layout.pipeline();
@@ -43,7 +48,7 @@ void prefill_side::push(const request_state_record& r) {
   entry.start = r.cached_tokens;
   entry.priority = r.priority;
   entry.arrival = time_point{duration{r.arrival}};
-  entry.deadline = entry.arrival + from_seconds(w_.options.ttft_slo_s);
+  entry.deadline = time_point{duration{r.due}};
   all_[r.prefill].push(entry);
 }
 
@@ -64,18 +69,31 @@ prefill_step prefill_side::take_exit(std::uint32_t instance) {
   // A worker learns from a prompt that was computed alone: how long one of a batch took is not known.
   if (step.chunks.size() == 1) {
     const auto& alone = step.chunks.front();
-    believed_.observe(alone.tokens, alone.start, from_seconds(step.seconds / w_.layout.pipeline()));
+    believed_[instance].observe(alone.tokens, alone.start, duration{step.stage});
   }
   return step;
 }
 
 bool prefill_side::computed(request_state_record& r, const prefill_chunk& chunk, const prefill_step& step) {
   r.prefill_seconds += part_of_step(step.seconds, chunk.tokens, step.tokens);
+  r.computing +=
+      from_seconds(part_of_step(to_seconds(duration{step.stage}), chunk.tokens, step.tokens)).count();
   r.computed += chunk.tokens;
-  const bool complete = r.computed == r.prompt_tokens;
-  if (complete) memories_.of(r.prefill).prepare(r.keys, r.local_blocks);
+  memories_.of(r.prefill).prepare(full_blocks(r), r.published);
   stream_out(r, chunk, step);
-  return complete;
+  publish(r);
+  return r.computed == r.prompt_tokens;
+}
+
+std::span<const block_key> prefill_side::full_blocks(const request_state_record& r) const {
+  const auto full = r.computed / w_.options.hardware.block_tokens;
+  return std::span{r.keys}.first(std::min<std::size_t>(full, r.keys.size()));
+}
+
+/// Other prompts can use what is computed of this one, which keeps it until it has left.
+void prefill_side::publish(request_state_record& r) {
+  r.published = memories_.of(r.prefill).insert(full_blocks(r), r.published,
+                                               static_cast<std::uint64_t>(w_.time.now()), &r.pins);
 }
 
 /// Sends a chunk's KV to the decode side, with the cached prefix before the first one.

@@ -15,8 +15,8 @@
 
 namespace mooncaf::sim {
 
-/// Instances are numbered as their machines are. In a coupled cluster there are none; prefill's belief of its
-/// own speed is known all the same.
+/// Instances are numbered as their machines are. In a coupled cluster there are none; what its nodes believe
+/// of their speed is known all the same.
 class prefill_side {
  public:
   /// All of these outlive the side.
@@ -48,13 +48,16 @@ class prefill_side {
   const std::optional<device_tier>& tier(std::uint32_t instance) const noexcept {
     return all_[instance].tier();
   }
-  /// As told when the instances joined, and as measured since.
-  const prefill_model& believed() const noexcept { return believed_; }
+  /// As told when the instance, or coupled node, joined, and as measured there since.
+  const prefill_model& believed(std::uint32_t instance) const noexcept { return believed_[instance]; }
 
   void crash(std::uint32_t instance) { all_[instance].crash(w_.time.now()); }
   void forget_kv(std::uint32_t instance) { all_[instance].forget_kv(); }
 
  private:
+  /// Those of its prompt that are computed.
+  std::span<const block_key> full_blocks(const request_state_record& r) const;
+  void publish(request_state_record& r);
   void stream_out(request_state_record& r, const prefill_chunk& chunk, const prefill_step& step);
 
   world& w_;
@@ -63,7 +66,7 @@ class prefill_side {
   learned_links& learned_;
   node_memories& memories_;
   std::vector<prefill_instance> all_;
-  prefill_model believed_;
+  std::vector<prefill_model> believed_;  // by instance, or coupled node
 };
 
 }  // namespace mooncaf::sim

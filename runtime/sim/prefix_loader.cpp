@@ -41,7 +41,8 @@ load_plan prefix_loader::plan(const request_state_record& r, const placement& wh
     return c_.learned.estimate(r.prefill, w_.layout.machine_of(where.source), blocks * block_bytes);
   };
   q.ask(disk, link);
-  return w_.decisions.run(journal::weigh_load{r.id, w_.time.clock(), q, c_.prefills.believed().state()});
+  return w_.decisions.run(
+      journal::weigh_load{r.id, w_.time.clock(), q, c_.prefills.believed(r.prefill).state()});
 }
 
 /// When a request joins the queue if its prefix comes in parts beside its first step: as `layer_arrival`
@@ -97,7 +98,8 @@ bool prefix_loader::load(std::uint32_t slot, const placement& where) {
     if (a.by_layers)
       ready = joins(r, began, {a.link.begins, ready, a.link.blocks}, pieces_of(a.link.blocks, true));
   }
-  if (ready <= now) return true;
+  // What another node sends comes behind all that is here, even if it takes no time.
+  if (ready <= now && a.link.blocks == 0) return true;
   r.loading = true;
   c_.turns.loads(r, true);
   if (o.prefetch.mode == prefetch_mode::best_effort) on_the_way_[r.prefill].push_back(std::move(a));

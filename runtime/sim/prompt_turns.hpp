@@ -11,9 +11,8 @@
 
 namespace mooncaf::sim {
 
-/// Blocks of a prompt that is computed can be found once all of it is, not chunk by chunk as in a worker: little more where
-/// an instance computes one prompt after the other. On a coupled node, which computes many in chunks, it would be much, so
-/// nobody waits there.
+/// On a coupled node blocks can be found once all of their prompt is computed, not chunk by chunk as in a worker. It
+/// computes many prompts at once, so that they would wait for long: nobody does there.
 class prompt_turns {
  public:
   /// @param w  outlives the turns.
@@ -25,7 +24,7 @@ class prompt_turns {
     const auto& r = w_.requests[slot];
     if (w_.layout.coupled()) return false;
     const auto keys = w_.reusable_keys(r);
-    const auto due = time_point{duration{r.arrival}} + from_seconds(w_.options.ttft_slo_s);
+    const auto due = time_point{duration{r.due}};
     const bool waits = all_[r.prefill].comes(r.id.value, {{keys.begin(), keys.end()}, r.priority, due});
     if (waits) waiting_[r.id.value] = where;
     return waits;

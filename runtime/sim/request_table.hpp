@@ -19,6 +19,8 @@ struct request_state_record {
   ticks arrival = 0;
   ticks first_token = 0;
   ticks joined = 0;             ///< its decode batch
+  ticks due = 0;                ///< its first token, as its worker is told
+  ticks computing = 0;          ///< of its prompt, as its worker reports it
   ticks kv_sent = 0;            ///< when the last KV streamed so far has arrived at the decode side
   double stall_before = 0;      ///< coupled: part of its first gap that passed before it joined
   double prefill_seconds = 0;   ///< compute spent on it
@@ -33,6 +35,7 @@ struct request_state_record {
   std::uint32_t local_blocks = 0;         ///< pinned
   std::uint32_t disk_blocks = 0;          ///< … of which were read from disk
   std::uint32_t fetched_to = 0;           ///< blocks [local_blocks, fetched_to) come from elsewhere
+  std::uint32_t published = 0;            ///< leading blocks that its node's memory holds
   std::uint32_t source = 0;     ///< … from this prefill instance, counted from 1; 0: they are here
   std::uint32_t delivered = 0;  ///< tokens that the client had before this attempt
   std::uint32_t decoded = 0;    ///< of this attempt, when its decode instance died
@@ -48,10 +51,10 @@ struct request_state_record {
 
   /// This attempt's progress is void; the client's and the scheduler's view of the request stays.
   void begin_anew() {
-    first_token = joined = kv_sent = first_step = 0;
+    first_token = joined = kv_sent = first_step = due = computing = 0;
     stall_before = 0;
     cached_tokens = computed = decode_tokens = decoded = 0;
-    local_blocks = disk_blocks = fetched_to = source = 0;
+    local_blocks = disk_blocks = fetched_to = published = source = 0;
     placed = loading = stranded = false;
   }
 };

@@ -1,6 +1,7 @@
 #include "runtime/sim/simulation.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/sim/machine_event.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr bool is_about_cluster(event_kind k) noexcept {
   return k == event_kind::disturbance || k == event_kind::machine || k == event_kind::elastic ||
-         k == event_kind::shadow;
+         k == event_kind::shadow || k == event_kind::round;
 }
 
 }  // namespace
@@ -22,6 +23,7 @@ simulation::simulation(const simulation_options& options)
       cluster_(world_, attempts_),
       loader_(world_, cluster_),
       copier_(world_, cluster_),
+      rounds_(world_, cluster_, attempts_, copier_),
       disturber_(world_, cluster_, attempts_),
       scaling_(world_, cluster_),
       rules_(world_),
@@ -81,9 +83,7 @@ result<void> simulation::play(const event& e) {
     return {};
   }
   dispatch(e);
-  act_on(attempts_.look_for_room());
-  for (auto next = cluster_.turns.take_ready(); !next.empty(); next = cluster_.turns.take_ready())
-    for (const auto& [slot, where] : next) begin_load(slot, where);
+  act();
   world_.out.span_s = to_sec(time.now() - began_);
   return {};
 }
@@ -93,8 +93,9 @@ result<void> simulation::arrival(const event& e) {
   const auto comes = arrivals_.comes();
   if (!comes) return fail(comes.error());
   if (*comes) {
-    copier_.look();
-    act_on(attempts_.ask(arrivals_.open()));
+    rounds_.wake();
+    attempts_.ask(arrivals_.open());
+    act();
     world_.out.last_arrival_s = to_sec(world_.time.now() - began_);
   }
   return arrivals_.expect();
@@ -115,7 +116,7 @@ void simulation::dispatch(const event& e) {
       if (cluster_.prefills.is_current(e)) prefill_exit(e.target);
       return;
     case event_kind::kv_arrived:
-      if (requests.is_current(e.target, e.stamp)) cluster_.decodes.arrived(e.target);
+      if (requests.is_current(e.target, e.stamp)) cluster_.kv_arrived(e.target);
       return;
     case event_kind::decode_turn:
       return cluster_.decode_turn(e.target, e.stamp);
@@ -124,16 +125,20 @@ void simulation::dispatch(const event& e) {
     case event_kind::coupled_turn:
       return coupled_turn(e.target, e.stamp);
     case event_kind::disturbance:
-      return disturber_.happen(e.target, e.stamp);
+      disturber_.happen(e.target, e.stamp);
+      return attempts_.look_for_room();
     case event_kind::machine:
-      return happen_to_machine(e.target, e.stamp);
+      happen_to_machine(e.target, e.stamp);
+      return attempts_.look_for_room();
     case event_kind::elastic:
       return scaling_.decide();
     case event_kind::shadow:
       return rules_.look();
     case event_kind::retry:
-      if (requests.is_current(e.target, e.stamp)) act_on(attempts_.ask(e.target));
+      if (requests.is_current(e.target, e.stamp)) attempts_.ask(e.target);
       return;
+    case event_kind::round:
+      return rounds_.make(e.stamp);
     case event_kind::arrival:
     case event_kind::sample:
       return;
@@ -157,23 +162,37 @@ void simulation::happen_to_machine(std::uint32_t machine, std::uint32_t stamp) {
 
 // ---- the way of a request ----
 
-void simulation::act_on(std::vector<decision>& decided) {
-  for (const auto& d : decided) {
-    const auto slot = request_table::slot_of(d.id);
-    if (d.outcome) place(slot, *d.outcome);
-    else if (d.outcome.error().cause.code == ec::unavailable) attempts_.unplaced(slot, d.outcome.error());
-    else attempts_.refuse(slot, d.outcome.error());
+/// Prompts whose turn it is go on before a message about a new one could be here.
+void simulation::act() {
+  for (;;) {
+    const auto ready = cluster_.turns.take_ready();
+    for (const auto& [slot, where] : ready) begin_load(slot, where);
+    if (!ready.empty()) continue;
+    const auto decided = attempts_.take_decisions();
+    if (decided.empty()) return;
+    for (const auto& d : decided) act_on(d);
+    // A worker has all of these prompts before its shard tells it of the first.
+    for (const auto& [slot, where] : std::exchange(arriving_, {})) begin_load(slot, where);
   }
-  decided.clear();
+}
+
+void simulation::act_on(const decision& d) {
+  const auto slot = request_table::slot_of(d.id);
+  if (d.outcome) place(slot, *d.outcome);
+  else if (d.outcome.error().cause.code == ec::unavailable) attempts_.unplaced(slot, d.outcome.error());
+  else attempts_.refuse(slot, d.outcome.error());
 }
 
 void simulation::place(std::uint32_t slot, const placement& where) {
   auto& r = world_.requests[slot];
+  rounds_.wake();
   r.placed = true;
   r.check_at_decode = checks_at_decode(world_.conductor.rule().policy);
   r.prefill = world_.layout.prefill_of(where.prefill);
   r.decode = world_.layout.decode_of(where.decode);
-  if (!cluster_.turns.comes(slot, where)) begin_load(slot, where);
+  // Of a request that has waited for longer than its SLO no worker is told how late it is.
+  r.due = std::max(r.arrival + from_sec(world_.options.ttft_slo_s), world_.time.now());
+  if (!cluster_.turns.comes(slot, where)) arriving_.push_back({slot, where});
 }
 
 void simulation::begin_load(std::uint32_t slot, const placement& where) {
@@ -190,10 +209,11 @@ void simulation::enter_prefill(std::uint32_t slot) {
   cluster_.turns.there(r, here);
   count_prefix(r, here);
   if (!cluster_.machines.computes(r.prefill)) return;  // its loss is noticed later
+  r.published = r.local_blocks;
   if (r.fetched_to > r.local_blocks) {
     // Fetched blocks are held here from now on: a hot prefix has one more replica.
-    memories.of(r.prefill).insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks,
-                                  static_cast<std::uint64_t>(world_.time.now()));
+    r.published = memories.of(r.prefill).insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks,
+                                                static_cast<std::uint64_t>(world_.time.now()), &r.pins);
   }
   if (world_.layout.coupled()) return cluster_.coupled.push(slot);
   cluster_.prefills.push(r);
@@ -226,7 +246,10 @@ void simulation::prefill_exit(std::uint32_t instance) {
   for (const auto& c : step.chunks) {
     if (!world_.requests.is_current(c.id)) continue;  // its decode instance died meanwhile
     const auto slot = request_table::slot_of(c.id);
-    if (cluster_.prefills.computed(world_.requests[slot], c, step)) first_token(slot);
+    auto& r = world_.requests[slot];
+    const bool complete = cluster_.prefills.computed(r, c, step);
+    cluster_.turns.there(r, r.published);
+    if (complete) first_token(slot);
   }
   if (!cluster_.prefills.has_stages()) start_prefill(instance);
 }
@@ -241,7 +264,6 @@ void simulation::coupled_turn(std::uint32_t node, std::uint32_t stamp) {
   }
   coupled.go_on(node);
   stop_loading(node);
-  coupled.report(node);
 }
 
 void simulation::first_token(std::uint32_t slot) {
@@ -249,11 +271,11 @@ void simulation::first_token(std::uint32_t slot) {
   attempts_.first_token(slot);
   const bool decodes_here = world_.layout.coupled() && r.decode_tokens > 0;
   auto& cache = cluster_.memories.of(r.prefill);
-  if (!(decodes_here ? cluster_.coupled.decode(slot) : cluster_.memories.stays_on_device(r)))
+  if (world_.layout.coupled() &&
+      !(decodes_here ? cluster_.coupled.decode(slot) : cluster_.memories.stays_on_device(r)))
     cache.insert(r.keys, r.local_blocks, static_cast<std::uint64_t>(world_.time.now()));
   cache.unpin(r.pins);
   cluster_.turns.ends(r);
-  cluster_.machines.report(world_.layout.prefill_id(r.prefill), {});
   if (r.decode_tokens == 0) {
     cluster_.memories.let_go(r);
     return attempts_.finish(slot, r.delivered > 0 ? attempts_.tbt_of_before(slot) : 0);

@@ -14,6 +14,7 @@
 #include "runtime/sim/options.hpp"
 #include "runtime/sim/outcome.hpp"
 #include "runtime/sim/prefix_loader.hpp"
+#include "runtime/sim/rounds.hpp"
 #include "runtime/sim/rule_changer.hpp"
 #include "runtime/sim/sampler.hpp"
 #include "runtime/sim/scaling.hpp"
@@ -58,7 +59,8 @@ class simulation {
   void dispatch(const event& e);
   void happen_to_machine(std::uint32_t machine, std::uint32_t stamp);
 
-  void act_on(std::vector<decision>& decided);
+  void act();
+  void act_on(const decision& d);
   void place(std::uint32_t slot, const placement& where);
   void begin_load(std::uint32_t slot, const placement& where);
   void enter_prefill(std::uint32_t slot);
@@ -75,10 +77,12 @@ class simulation {
   cluster cluster_;
   prefix_loader loader_;
   hot_copier copier_;
+  rounds rounds_;
   disturber disturber_;
   scaling scaling_;
   rule_changer rules_;
   sampler sampler_;
+  std::vector<prompt_turns::turn> arriving_;  // at their workers
   ticks began_ = 0;
 };
 
