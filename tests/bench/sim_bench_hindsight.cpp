@@ -1,9 +1,10 @@
 // Every admission policy with several of its parameters beside the best of the others in hindsight, on workloads that
-// nobody tuned one for. Prints CSV, and lines of summary that begin with '#'.
+// nobody tuned one for, and beside what nobody could exceed. Prints CSV, and lines of summary that begin with '#'.
 //   HINDSIGHT_FIRST, HINDSIGHT_MEMBERS  which members of the family; HINDSIGHT_REQUESTS  of each
 
 #include <cstdio>
 
+#include "tests/bench/clairvoyant_bound.hpp"
 #include "tests/bench/sim_bench.hpp"
 #include "tests/bench/sim_hindsight.hpp"
 
@@ -30,6 +31,7 @@ struct played {
   double load = 0;
   std::string text;
   std::vector<std::uint64_t> met;
+  std::uint64_t bound = 0;  ///< that no scheduler could exceed
 
   /// Of one contender to the best of all other policies; other parameters of the same policy do not count.
   double ratio(std::size_t of) const {
@@ -39,7 +41,16 @@ struct played {
     }
     return static_cast<double>(met[of]) / static_cast<double>(most);
   }
+  double of_bound(std::size_t of) const {
+    return static_cast<double>(met[of]) / static_cast<double>(std::max<std::uint64_t>(bound, 1));
+  }
 };
+
+double geometric_mean(const std::vector<double>& of) {
+  double logs = 0;
+  for (const double r : of) logs += std::log(std::max(r, 1e-6));
+  return std::exp(logs / static_cast<double>(of.size()));
+}
 
 void summarise(const std::vector<played>& rows, std::size_t of, const char* where, double least,
                double most) {
@@ -53,11 +64,18 @@ void summarise(const std::vector<played>& rows, std::size_t of, const char* wher
   const auto share = [&](double from) {
     return 100 * static_cast<double>(std::ranges::count_if(ratios, [&](double r) { return r >= from; })) / n;
   };
-  double logs = 0;
-  for (const double r : ratios) logs += std::log(std::max(r, 1e-6));
   std::printf("# %s,%s,n=%zu,least=%.3f,median=%.3f,mean=%.3f,at_least_0.95=%.0f%%,0.98=%.0f%%,1=%.0f%%\n",
               contenders[of].text().c_str(), where, ratios.size(), ratios.front(), ratios[ratios.size() / 2],
-              std::exp(logs / n), share(0.95), share(0.98), share(1));
+              geometric_mean(ratios), share(0.95), share(0.98), share(1));
+}
+
+void summarise_bound(const std::vector<played>& rows, std::size_t of) {
+  std::vector<double> shares;
+  for (const auto& r : rows) shares.push_back(r.of_bound(of));
+  if (shares.empty()) return;
+  std::ranges::sort(shares);
+  std::printf("# %s,of the bound,least=%.3f,median=%.3f,mean=%.3f,most=%.3f\n", contenders[of].text().c_str(),
+              shares.front(), shares[shares.size() / 2], geometric_mean(shares), shares.back());
 }
 
 }  // namespace
@@ -70,12 +88,12 @@ void hindsight() {
   const auto first = env("HINDSIGHT_FIRST", 1001), members = env("HINDSIGHT_MEMBERS", 50);
   std::printf("member,load,jitter");
   for (const auto& c : contenders) std::printf(",%s", c.text().c_str());
-  std::printf(",workload\n");
+  std::printf(",bound,workload\n");
   std::vector<played> rows;
   for (auto n = first; n < first + members; ++n) {
     std::string changes;
     auto m = member_of_wide_family(n, env("HINDSIGHT_REQUESTS", 1200), changes);
-    played row{n, m.load, changes + m.text(), {}};
+    played row{n, m.load, changes + m.text(), {}, clairvoyant_bound(m.options, m.records)};
     for (const auto& c : contenders) {
       auto o = m.options;
       o.admission = c.admission;
@@ -85,7 +103,7 @@ void hindsight() {
     }
     std::printf("%llu,%.2f,%.2f", static_cast<unsigned long long>(n), m.load, m.options.jitter);
     for (const auto met : row.met) std::printf(",%llu", static_cast<unsigned long long>(met));
-    std::printf(",\"%s\"\n", row.text.c_str());
+    std::printf(",%llu,\"%s\"\n", static_cast<unsigned long long>(row.bound), row.text.c_str());
     std::fflush(stdout);
     rows.push_back(std::move(row));
   }
@@ -94,9 +112,11 @@ void hindsight() {
     summarise(rows, c, "load<1", 0, 1);
     summarise(rows, c, "load>=1.1", 1.1, 99);
   }
-  std::ranges::sort(rows, {}, [](const played& r) { return r.ratio(contenders.size() - 1); });
+  const auto last = contenders.size() - 1;
+  for (const auto c : {last - 1, last}) summarise_bound(rows, c);
+  std::ranges::sort(rows, {}, [&](const played& r) { return r.ratio(last); });
   for (std::size_t i = 0; i < std::min<std::size_t>(rows.size(), 10); ++i)
-    std::printf("# worst of queue: %.3f, member %llu\n", rows[i].ratio(contenders.size() - 1),
+    std::printf("# worst of %s: %.3f, member %llu\n", contenders[last].text().c_str(), rows[i].ratio(last),
                 static_cast<unsigned long long>(rows[i].number));
 }
 
