@@ -14,8 +14,8 @@ class rule_changer {
 
   /// The run begins.
   void begin();
-  /// A play may be due.
-  void look();
+  /// A play may be due. @returns whether another rule is in force: else the run goes on as if nothing had been played.
+  bool look();
 
  private:
   world& w_;

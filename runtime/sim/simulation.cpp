@@ -82,6 +82,7 @@ result<void> simulation::play(const event& e) {
     if (!time.empty() && !over) time.add(time.now() + world_.out.history.interval(), event_kind::sample, 0);
     return {};
   }
+  if (e.kind == event_kind::shadow && !rules_.look()) return {};
   dispatch(e);
   act();
   world_.out.span_s = to_sec(time.now() - began_);
@@ -132,8 +133,6 @@ void simulation::dispatch(const event& e) {
       return attempts_.look_for_room();
     case event_kind::elastic:
       return scaling_.decide();
-    case event_kind::shadow:
-      return rules_.look();
     case event_kind::retry:
       if (requests.is_current(e.target, e.stamp)) attempts_.ask(e.target);
       return;
@@ -141,6 +140,7 @@ void simulation::dispatch(const event& e) {
       return rounds_.make(e.stamp);
     case event_kind::arrival:
     case event_kind::sample:
+    case event_kind::shadow:
       return;
   }
 }

@@ -107,6 +107,20 @@ TEST_CASE("a rule that is better for a workload is found, and costs little where
   CHECK(run(o, light.records).slo_share() >= 0.99 * share_of(light, {admission_policy::queue}));
 }
 
+TEST_CASE("plays that find nothing better leave a run as it would be without them, bit by bit") {
+  std::string changes;
+  const auto m = member_of_wide_family(5006, 800, changes);
+  auto o = m.options;
+  o.admission = admission_policy::queue;
+  const auto fixed = run(o, m.records);
+  o.admission = admission_policy::adaptive;
+  const auto adapted = run(o, m.records);
+  REQUIRE(adapted.rules.empty());
+  CHECK(adapted.all().slo_met == fixed.all().slo_met);
+  CHECK(adapted.span_s == fixed.span_s);
+  CHECK(adapted.ttft.mean() == fixed.ttft.mean());
+}
+
 TEST_CASE("what one more instance or more requests would be worth is what they really are worth") {
   auto m = crowded(3, 2.2);
   const auto question = remembered(m);
