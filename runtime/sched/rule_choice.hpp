@@ -14,8 +14,8 @@ namespace mooncaf {
 std::vector<admission_rule> rules_to_play();
 
 /// Remembers how rules did, since what is ahead on one stretch of a few minutes is so by chance as often as not. The
-/// rule in force stays until another one is clearly ahead of it: a change costs the requests that were let in, or kept
-/// waiting, under the old one.
+/// rule in force stays until another one keeps clearly more requests inside their SLOs: a change costs those that were let
+/// in, or kept waiting, under the old one.
 /// @thread  Owned by the conductor; not synchronised.
 class rule_choice {
  public:

@@ -124,18 +124,33 @@ TEST_CASE("the rule in force stays until another one is clearly and lastingly ah
   CHECK_FALSE(choice.consider(by_queue, {}));
   CHECK_FALSE(choice.consider(by_queue, shares({{by_queue, 900}, {by_price, 900}})));
   // Ahead by a lot, once: not enough.
-  CHECK_FALSE(choice.consider(by_queue, shares({{by_queue, 900}, {by_price, 960}})));
+  CHECK_FALSE(choice.consider(by_queue, shares({{by_queue, 900}, {by_price, 930}})));
   CHECK_FALSE(choice.consider(by_queue, shares({{by_queue, 900}, {by_price, 880}})));
   int plays = 0;
   std::optional<admission_rule> next;
   while (!next && plays < 20)
-    ++plays, next = choice.consider(by_queue, shares({{by_queue, 900}, {by_price, 960}}));
+    ++plays, next = choice.consider(by_queue, shares({{by_queue, 900}, {by_price, 930}}));
   REQUIRE(next);
   CHECK(*next == by_price);
   CHECK(plays > 1);
   CHECK(plays < 8);
-  CHECK_FALSE(choice.consider(by_price, shares({{by_queue, 900}, {by_price, 960}})));
+  CHECK_FALSE(choice.consider(by_price, shares({{by_queue, 900}, {by_price, 930}})));
   CHECK(text_of(choice.standings()).starts_with("queue 0.9"));
+}
+
+TEST_CASE("how far ahead another rule must be is a number of requests, whatever part of all they are") {
+  const auto goes_over = [](std::uint64_t judged, std::uint64_t met, std::uint64_t other) {
+    rule_choice choice;
+    const std::vector<played_rule> played{{by_queue, met, judged}, {by_price, other, judged}};
+    std::optional<admission_rule> next;
+    for (int plays = 0; plays < 50 && !next; ++plays) next = choice.consider(by_queue, played);
+    return next.has_value();
+  };
+  CHECK_FALSE(goes_over(50, 35, 44));
+  CHECK(goes_over(50, 35, 46));
+  CHECK_FALSE(goes_over(2000, 1900, 1909));
+  CHECK(goes_over(2000, 1900, 1911));
+  CHECK_FALSE(goes_over(0, 0, 0));
 }
 
 TEST_CASE("a play is due now and then, one at a time, and takes a tenth of a processor at most") {
