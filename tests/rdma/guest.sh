@@ -120,7 +120,8 @@ Once upon a time there was a small boat that wanted to see the whole wide ocean 
 One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen,
 PROMPTS
 }
-answers() { prompts | while read -r p; do ask "$1" "$p" </dev/null; done; }
+# Without what it cost: a request that lost its link on an emulated machine is answered the same, with more found in a cache.
+answers() { prompts | while read -r p; do ask "$1" "$p" </dev/null | sed 's/,* *"usage".*//'; done; }
 serving() {
   tales="5 6"
   # Short passes: measuring longer ones at start takes an emulated processor minutes. And no request is too late here.
